@@ -173,11 +173,14 @@ fn whether_anybody_listens_to_notices_changes_no_decision() {
     assert_eq!((&silent.digest, silent.decisions), (&drained.digest, drained.decisions));
 }
 
-/// How many depletions the notices of the only context tell of, each time that this changes: since the last drain, and ever.
+/// How many depletions a notice tells of: since the last drain, and ever. `None` if the cell is empty.
+type Told = Option<(u32, u32)>;
+
+/// What the notices of the only context tell, each time that this changes.
 #[derive(Default)]
 struct Cell {
     seat: Option<Seat>,
-    told: Rc<RefCell<Vec<Option<(u32, u32)>>>>,
+    told: Rc<RefCell<Vec<Told>>>,
 }
 
 impl Watch for Cell {

@@ -29,7 +29,9 @@ fn contexts(count: usize) -> Vec<Task> {
 pub fn measure(count: usize) {
     let tasks = contexts(count);
     match counted_admission(&tasks) {
-        Verdict::Admitted { interval, .. } => assert!(!interval.is_zero(), "it is no case for the exact test"),
+        Verdict::Admitted { interval, .. } => {
+            assert!(!interval.is_zero(), "it is no case for the exact test")
+        }
         Verdict::Denied(denial) => panic!("the set fits: {denial}"),
     }
 }

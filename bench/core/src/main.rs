@@ -105,7 +105,9 @@ fn admissions() -> Result<bool, valgrind::Error> {
         let count = valgrind::instructions("counted_admission", &["admission", &contexts.to_string()])?;
         let within = count <= limit;
         let verdict = if within { "holds" } else { "MISSED" };
-        println!("admission of {contexts} contexts on one CPU: {count} instructions (limit {limit}): {verdict}");
+        println!(
+            "admission of {contexts} contexts on one CPU: {count} instructions (limit {limit}): {verdict}"
+        );
         held &= within;
     }
     Ok(held)

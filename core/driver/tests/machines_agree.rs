@@ -246,11 +246,11 @@ fn the_number_of_an_ended_thread_is_anothers_with_a_request_of_its_own() {
             request,
             affinity: Affinity::Any,
         };
-        machine.now = machine.now + Nanos::from_millis(1);
+        machine.now += Nanos::from_millis(1);
         let started = placement::start(&mut machine, cpu(0), Entity::new(spec));
         assert!(started.is_ok());
         take(&mut machine, cpu(0), Action::Look);
-        machine.now = machine.now + Nanos::from_millis(1);
+        machine.now += Nanos::from_millis(1);
         take(&mut machine, cpu(0), Action::Exit);
     }
     assert!(replay(machine.take_logs()) > 0);
