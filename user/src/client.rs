@@ -104,6 +104,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Submits a request and waits for its completion. An error comes with the ticket if the request is still the kernel's.
+    #[inline(always)]
+    fn carry_out(&mut self, request: CapSqeV2) -> Result<u32, (CapError, Option<Ticket>)> {
+        let ticket = self.submit(request).map_err(|code| (code, None))?;
+        loop {
+            enter_in_time(1, FOREVER).map_err(|code| (code, Some(ticket)))?;
+            if let Some(cqe) = self.take(ticket).map_err(|code| (code, None))? {
+                return outcome(&cqe).map_err(|code| (code, None));
+            }
+        }
+    }
+}
+
 /// Enters the kernel: what was submitted is handed over. How many completions can be read.
 #[inline]
 pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
@@ -141,33 +155,34 @@ pub fn direct(
 /// Puts a request into the calling thread's ring.
 #[inline]
 pub fn submit(request: CapSqeV2) -> Result<Ticket, CapError> {
-    arch::with_client(|client| client.submit(request))
+    arch::client().submit(request)
 }
 
 /// Puts a request into the calling thread's ring, which the kernel polls: its ticket, and whether the poller has to be woken by an
 /// [`enter`].
 #[inline]
 pub fn submit_to_poller(request: CapSqeV2) -> Result<(Ticket, bool), CapError> {
-    arch::with_client(|client| client.submit_to_poller(request))
+    arch::client().submit_to_poller(request)
 }
 
 /// The completion of `ticket`, if it has come.
 #[inline]
 pub fn poll(ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
-    arch::with_client(|client| client.take(ticket))
+    arch::client().take(ticket)
 }
 
 /// Whether the completion of some request can be taken.
 #[must_use]
 pub fn any_completed() -> bool {
+    let mut client = arch::client();
     // A ring that makes no sense is found out when it is read.
-    arch::with_client(|client| !client.stash.is_empty() || client.reaper.available() != Ok(0))
+    !client.stash.is_empty() || client.reaper.available() != Ok(0)
 }
 
 /// Waits until some request is completed, for `timeout_ns` at most. A completion that was met while another one was looked for
 /// counts: its owner has not taken it.
 pub fn wait_any(timeout_ns: u64) -> Result<(), CapError> {
-    if arch::with_client(|client| client.stash.is_empty()) {
+    if arch::client().stash.is_empty() {
         enter(1, timeout_ns)?;
     }
     Ok(())
@@ -254,15 +269,7 @@ pub fn call_with_answer_at(cap: u32, method: u16, params: &[u8], address: u64) -
 /// caller's again when this returns.
 #[inline(always)]
 pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
-    let carried_out = arch::with_client(|client| {
-        let ticket = client.submit(request).map_err(|code| (code, None))?;
-        loop {
-            enter_in_time(1, FOREVER).map_err(|code| (code, Some(ticket)))?;
-            if let Some(cqe) = client.take(ticket).map_err(|code| (code, None))? {
-                return outcome(&cqe).map_err(|code| (code, None));
-            }
-        }
-    });
+    let carried_out = arch::client().carry_out(request);
     match carried_out {
         Err((code, Some(ticket))) => withdraw(ticket, code),
         outcome => outcome.map_err(|(code, _)| code),

@@ -10,6 +10,8 @@ pub mod wild;
 use crate::client::Client;
 use core::arch::asm;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use linked_list_allocator::Heap;
@@ -93,22 +95,52 @@ pub fn data() -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(DATA as *const u8, startup().data_len as usize) }
 }
 
-/// Works with the calling thread's own ring.
+/// The calling thread's own ring, in use until this is dropped.
+pub struct OwnClient {
+    client: &'static mut Client,
+    /// It stays with its thread.
+    of_this_thread: PhantomData<*mut Block>,
+}
+
+impl Deref for OwnClient {
+    type Target = Client;
+
+    #[inline(always)]
+    fn deref(&self) -> &Client {
+        self.client
+    }
+}
+
+impl DerefMut for OwnClient {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client
+    }
+}
+
+impl Drop for OwnClient {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.client.leave();
+    }
+}
+
+/// The calling thread's own ring.
 ///
 /// # Panics
 ///
-/// If `work` asks for it again.
+/// If the thread uses it already.
 #[inline(always)]
-pub fn with_client<T>(work: impl FnOnce(&mut Client) -> T) -> T {
+#[must_use]
+pub fn client() -> OwnClient {
     let block: *mut Block;
     // SAFETY: FS points to this thread's block from before its first safe code on; its first word is its address.
     unsafe { asm!("mov {}, fs:[0]", out(reg) block, options(nostack, preserves_flags, readonly)) };
-    // SAFETY: the block is this thread's alone. `work` cannot reach it a second time: the client says so.
+    // SAFETY: the block is this thread's alone, and the reference stays with the thread, which the block outlives. The thread
+    // cannot have a second one: the client says so.
     let client = unsafe { &mut *(*block).client.get() };
     assert!(client.enter(), "a thread used its ring inside of its use of it");
-    let result = work(client);
-    client.leave();
-    result
+    OwnClient { client, of_this_thread: PhantomData }
 }
 
 fn init_block(block: *mut u8, ring: u64) {
