@@ -85,7 +85,8 @@ pub trait Machine: Sized {
     /// The lowest CPU from `from` upwards that idles and takes threads of others: not one that is leased.
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId>;
 
-    /// Where `thread` sits. While it moves this is the seat that it left. `None` if it has not started or has ended.
+    /// Where `thread` sits. While it moves this is the seat that it left. `None` if it has not started or has ended, also if another
+    /// thread has its number by now.
     fn home(&self, thread: ThreadRef) -> Option<Home>;
 
     /// What `cpu` has to give, as it was after its last event.

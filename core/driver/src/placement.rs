@@ -261,10 +261,7 @@ pub(crate) const LOOKS: u32 = 10_000;
 /// the thread was found.
 pub fn set_weight<M: Machine>(machine: &mut M, thread: ThreadRef, weight: Weight) -> bool {
     for _ in 0..LOOKS {
-        // The place of a thread that has ended may be another's.
-        let Some(home) = machine.home(thread).filter(|home| home.seat.thread() == thread) else {
-            return false;
-        };
+        let Some(home) = machine.home(thread) else { return false };
         let set = machine.with_cpu(home.cpu, |cpu| {
             let plain = cpu.cpu().entity(home.seat).ok()?.context().is_none();
             let queued = plain && cpu.cpu().state(home.seat) == Ok(State::Queued);

@@ -180,8 +180,7 @@ pub fn call_in(thread: ThreadRef, end: CallEnd) {
 
 /// The thread whose context `thread` serves a call on.
 fn donor_of(thread: ThreadRef) -> Option<ThreadRef> {
-    // The slot of a thread that has ended may have another occupant.
-    let home = Kernel.home(thread).filter(|home| home.seat.thread() == thread)?;
+    let home = Kernel.home(thread)?;
     Kernel.with_cpu(home.cpu, |cpu| cpu.cpu().entity(home.seat).ok()?.context()?.donors().last())
 }
 

@@ -80,9 +80,10 @@ impl Machine for Kernel {
         (above != 0).then(|| per_cpu(from.index() + above.trailing_zeros() as usize).id())
     }
 
+    /// The slot of a thread that has ended may have another occupant.
     #[inline(always)]
     fn home(&self, thread: ThreadRef) -> Option<Home> {
-        let (cpu, seat) = thread::slot(thread.index()).home()?;
+        let (cpu, seat) = thread::slot(thread.index()).home().filter(|(_, seat)| seat.thread() == thread)?;
         Some(Home { cpu: per_cpu(cpu).id(), seat })
     }
 
