@@ -94,6 +94,8 @@ pub(super) struct Table {
     pub(super) errands: Vec<Option<Errand>>,
     /// Who has which worker to itself, if there can be leases.
     pub(super) leases: Option<Leases>,
+    /// The latest time at which something was done about leases.
+    pub(super) leases_at: Nanos,
 }
 
 impl Table {
@@ -124,6 +126,7 @@ impl Table {
             calls: vec![None; settings.threads],
             errands: vec![None; settings.threads],
             leases,
+            leases_at: Nanos::ZERO,
         })))
     }
 

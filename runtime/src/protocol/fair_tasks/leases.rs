@@ -207,6 +207,9 @@ impl FairTasks {
     ) -> Option<(R, Aftermath)> {
         let isolated = self.isolated.as_ref()?;
         let mut table = self.table()?;
+        // The clock was read before the lock was had: a lease would begin before the one ended that it follows.
+        let now = now.max(table.leases_at);
+        table.leases_at = now;
         let leases = table.leases.as_mut()?;
         let mut machine = self.seen_from(here, now);
         let result = act(leases, &mut machine);
@@ -337,4 +340,39 @@ impl FairTasks {
 /// where its context is spent.
 pub(super) fn wakes_elsewhere(machine: &mut Seen<'_>, thread: ThreadRef) -> bool {
     machine.is_best_effort(thread) && driver::wakes_elsewhere(machine, thread)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::protocol::fair_tasks::{FairTaskSettings, TimeLimits};
+
+    #[test]
+    fn a_lease_lasts_from_when_the_one_before_it_has_ended_also_if_its_clock_was_read_earlier() {
+        let settings = FairTaskSettings { threads: 4, leases: 2, ..FairTaskSettings::default() };
+        let tasks = FairTasks::new(2, &settings, TimeLimits::NONE).expect("a few bytes");
+        let ms = Nanos::from_millis;
+        let wish = |lifetime| LeaseWish {
+            lessee: 0,
+            workers: CpuId::new(1).into_iter().collect(),
+            mode: Mode::Compute,
+            process: 0,
+            session: None,
+            pays: None,
+            max_revocation: ms(1),
+            lifetime,
+            replaces: None,
+        };
+        let grant = |lifetime, now| {
+            let (granted, _) = tasks.grant_lease(&wish(lifetime), now).expect("it has leases");
+            granted.expect("the worker is free")
+        };
+        let first = grant(Nanos::ZERO, ms(1));
+        let (revoked, _) = tasks.revoke_lease(first, ms(30)).expect("it has leases");
+        assert_eq!(revoked, Ok(()));
+        let second = grant(ms(20), ms(10));
+        assert_eq!(tasks.attend_leases(1, ms(49)).lease_ends, [], "it lasts from 30 ms on");
+        let ends = tasks.attend_leases(1, ms(50)).lease_ends;
+        assert_eq!(ends, [LeaseEnd { lease: second, reason: EndReason::Expired, at: ms(50) }]);
+    }
 }
