@@ -72,6 +72,12 @@ impl Process {
         client::call(self.cap, schema::ProcessHandleMethod::Wait as u16, &[], &mut []).map(|code| code as i32)
     }
 
+    /// As [`Process::wait`], for `timeout_ns` at most: then [`CapError::TimedOut`].
+    pub fn wait_for(&self, timeout_ns: u64) -> Result<i32, CapError> {
+        let request = client::request(self.cap, schema::ProcessHandleMethod::Wait as u16, &[], &mut []);
+        client::call_for(request, timeout_ns).map(|code| code as i32)
+    }
+
     /// Forgets it; it goes on.
     pub fn detach(self) -> Result<(), CapError> {
         client::call(self.cap, schema::ProcessHandleMethod::Detach as u16, &[], &mut []).map(|_| ())

@@ -14,6 +14,8 @@ use mainspring_user::{arch, say};
 const MS: u64 = 1_000_000;
 /// Long enough for a neighbour that gets any share at all.
 const PATIENCE_NS: u64 = 60_000 * MS;
+/// How long a fuzzer is waited for before it is killed.
+const FUZZER_NS: u64 = 10_000 * MS;
 /// Processes that no other process may end, at a time.
 const WITNESSES: usize = 4;
 /// How often to look whether the machine has come to rest.
@@ -54,13 +56,21 @@ impl Child {
         if kill {
             self.process.kill().expect("a handle can kill");
         }
-        let _ = self.process.wait();
+        wait_or_kill(&self.process);
         self.process.detach().expect("a handle can be dropped");
         for context in self.contexts {
             // It may have been revoked by the fuzzer.
             let _ = context.revoke();
             context.release().expect("the capability is the boss's own");
         }
+    }
+}
+
+/// Waits until `process` has ended. A fuzzer may have a minute between two refills of its context: it is killed in the end.
+fn wait_or_kill(process: &Process) {
+    if process.wait_for(FUZZER_NS) == Err(CapError::TimedOut) {
+        process.kill().expect("a handle can kill");
+        let _ = process.wait();
     }
 }
 
@@ -100,7 +110,7 @@ pub fn lodge(seed: u64) -> i64 {
         match random.below(3) {
             0 => child.kill().expect("a handle can kill"),
             1 => {
-                let _ = child.wait();
+                wait_or_kill(&child);
             }
             _ => {}
         }
