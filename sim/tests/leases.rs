@@ -8,8 +8,9 @@ use mainspring_abi::Nanos;
 use mainspring_record::check::{Bound, Checks, Setting, Wide, all};
 use mainspring_record::watch::Watch;
 use mainspring_report::{Event, LeaseReport, Report};
-use mainspring_sched::flight::{EventRef, NohzOutcome, Outcome};
-use mainspring_sched::nohz::Obstacle;
+use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
+use mainspring_sched::lease::Standing;
+use mainspring_sched::nohz::{Conditions, Obstacle};
 use mainspring_sched::{Cpu, NohzEntry, NohzRecheck};
 
 fn run(text: &str) -> Report {
@@ -581,6 +582,33 @@ fn a_cpu_that_lies_about_its_window_is_noticed() {
         }
     });
     assert!(pretended.contains("proved until"), "{pretended}");
+}
+
+/// Passes on what it sees, but for leases: another CPU has them at each recheck.
+struct Unreadable(Checks<Wide>);
+
+impl Watch for Unreadable {
+    fn before(&mut self, now: Nanos, cpu: &Cpu, event: EventRef<'_>) {
+        match event {
+            EventRef::Nohz(NohzEvent::Recheck(conditions)) => {
+                let conditions = Conditions { lease: Standing::Contended, ..*conditions };
+                self.0.before(now, cpu, EventRef::Nohz(&NohzEvent::Recheck(conditions)));
+            }
+            event => self.0.before(now, cpu, event),
+        }
+    }
+
+    fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
+        self.0.after(now, cpu, outcome)
+    }
+}
+
+//= ARCH:nohz.armed-timer
+#[test]
+fn a_window_that_is_kept_for_long_under_a_lease_that_could_not_be_read_is_noticed() {
+    let workload = workload(ALONE);
+    let what = watched(&workload, 1, &mut Unreadable(all(&workload))).expect_err("the lie was not noticed");
+    assert!(what.contains("kept without a proof until"), "{what}");
 }
 
 //= EVO:S5.lease-record ARCH:lease.revoke

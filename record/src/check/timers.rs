@@ -34,6 +34,8 @@ struct Window {
     thread: Option<ThreadRef>,
     /// How long it may take until a revocation is felt.
     latency: Nanos,
+    /// When it was last proved.
+    proved_at: Nanos,
     /// By when its one-shot must come.
     until: Nanos,
     /// Since when no thread runs there.
@@ -151,6 +153,11 @@ impl Timers {
     ) -> Result<(), String> {
         let (now, cpu_model) = (observed.now, model.cpu_model(observed.cpu));
         let (conditions, latency, wake_at) = match (event, outcome) {
+            (NohzEvent::Recheck(conditions), NohzOutcome::Recheck(NohzRecheck::Kept { wake_at }))
+                if conditions.lease == Standing::Contended =>
+            {
+                return self.unproved(model, observed, conditions.min_delta, wake_at);
+            }
             (NohzEvent::Enter(claim, conditions), NohzOutcome::Entry(NohzEntry::Tickless { wake_at })) => {
                 ensure(self.windows[observed.cpu].is_none(), || "a window within a window".to_owned())?;
                 (conditions, claim.max_revocation_latency, wake_at)
@@ -188,7 +195,31 @@ impl Timers {
             self.windows.iter().enumerate().filter(|(cpu, one)| *cpu != observed.cpu && one.is_some());
         ensure(others.count() + 1 < setting.cpus, || "no CPU is left for the housekeeping".to_owned())?;
         self.windows[observed.cpu] =
-            Some(Window { thread: cpu_model.running, latency, until, vacant_since: None });
+            Some(Window { thread: cpu_model.running, latency, proved_at: now, until, vacant_since: None });
+        Ok(())
+    }
+
+    /// A window whose lease cannot be read, since another CPU has it, stays for the shortest one-shot, if its thread is alone and the
+    /// last proof is not too old by then.
+    fn unproved(
+        &mut self,
+        model: &MachineModel,
+        observed: &Observation,
+        min_delta: Nanos,
+        wake_at: Nanos,
+    ) -> Result<(), String> {
+        let cpu_model = model.cpu_model(observed.cpu);
+        let window = self.windows[observed.cpu].as_mut().ok_or("a window is kept that was never opened")?;
+        let alone = cpu_model.running == window.thread
+            && cpu_model.queued == 0
+            && cpu_model.direct.is_none()
+            && cpu_model.held == 0;
+        ensure(alone, || format!("kept without a proof, with {cpu_model:?}"))?;
+        let (again, limit) = (observed.now + min_delta.max(Nanos::new(1)), window.proved_at + window.latency);
+        ensure(wake_at == again && again <= limit, || {
+            format!("kept without a proof until {wake_at}, asked again at {again}, allowed until {limit}")
+        })?;
+        window.until = wake_at;
         Ok(())
     }
 
@@ -218,10 +249,12 @@ impl Timers {
                 let cpu_model = model.cpu_model(observed.cpu);
                 let window = self.windows[observed.cpu].as_mut().ok_or("tickless without a window")?;
                 if cpu_model.running.is_none() {
-                    // What follows the decision to stop brings the tick back, within the same instant. In real time that
-                    // is a while, in which no tick may be missed.
+                    // What the CPU decides next brings the tick back, within the same instant. In real time that is a while, in
+                    // which others may come to the CPU's queue.
+                    let first = window.vacant_since.is_none();
                     let since = *window.vacant_since.get_or_insert(now);
-                    let soon = since == now || !setting.one_clock && now - since < setting.tick;
+                    let decided = !first && decides(&observed.event);
+                    let soon = if setting.one_clock { since == now } else { !decided };
                     return ensure(soon, || format!("nobody has run since {since}, without a tick"));
                 }
                 ensure(cpu_model.queued == 0 && cpu_model.direct.is_none(), || {
@@ -242,6 +275,19 @@ impl Timers {
             }
         }
     }
+}
+
+/// Whether `event` is one in which a CPU decides what it does next; no other CPU does that for it.
+fn decides(event: &ObservedEvent) -> bool {
+    matches!(
+        event,
+        ObservedEvent::Resched(_)
+            | ObservedEvent::ExitCurrent
+            | ObservedEvent::HandOff(_)
+            | ObservedEvent::Timer
+            | ObservedEvent::EnterIdle(_)
+            | ObservedEvent::BlockCurrent(..)
+    )
 }
 
 /// What the rules make of the tick of a CPU that goes idle.
