@@ -1,7 +1,9 @@
 //! A deadline that has come is noticed after a bounded amount of work, whatever that work is. Work is counted, not timed.
 
 use mainspring::io::UdpSocket;
-use mainspring::{Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Profile};
+use mainspring::{
+    Budget, Capacity, Config, Cx, Exhaustion, FairTaskSettings, NurseryOptions, Profile, Reservation,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -98,4 +100,52 @@ fn tasks_that_their_budget_ends_bring_a_deadline_on_together() {
         .unwrap();
     });
     assert!(times <= 3, "{times} tasks");
+}
+
+/// On the only worker, of a runtime that grants time to tasks, spawns from when the deadline of a sleeper with a context has passed
+/// until the sleeper has run. Returns how many tasks were spawned meanwhile.
+fn spawns_until_woken() -> u32 {
+    let caps = Profile::Cluster.implicit_caps().with_contexts(1, 500_000);
+    let settings = FairTaskSettings { threads: 2048, contexts: 1, ..FairTaskSettings::default() };
+    let config = Config::new(Profile::Cluster).workers(1).root_caps(caps).fair_by_task(settings);
+    let (asleep, woken) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (asleep, woken) = (&asleep, &woken);
+    config
+        .build()
+        .unwrap()
+        .run(|cx| {
+            let grant = Reservation::new(Duration::from_millis(1), Duration::from_millis(10));
+            let context = cx.create_context(grant).unwrap();
+            cx.nursery(|n| {
+                let sleeper = n.builder().context(&context).spawn(move |cx| {
+                    asleep.store(true, Ordering::Relaxed);
+                    cx.sleep(Duration::from_millis(1));
+                    woken.store(true, Ordering::Relaxed);
+                });
+                sleeper.unwrap();
+                while !asleep.load(Ordering::Relaxed) {
+                    cx.yield_now();
+                }
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(2) {
+                    std::hint::spin_loop();
+                }
+                let mut times = 0;
+                while !woken.load(Ordering::Relaxed) {
+                    n.spawn(|_| ()).unwrap();
+                    times += 1;
+                    assert!(times < 2_000, "the sleeper is never woken");
+                }
+                times
+            })
+            .unwrap()
+        })
+        .unwrap()
+}
+
+/// To admit a task to a core takes the time of hundreds of ops.
+#[test]
+fn spawns_bring_the_deadline_of_a_context_on() {
+    let times = spawns_until_woken();
+    assert!(times <= 8, "{times} spawns");
 }

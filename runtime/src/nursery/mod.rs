@@ -78,6 +78,9 @@ impl fmt::Display for NurseryError {
 
 impl std::error::Error for NurseryError {}
 
+/// What the admission of a thread to a core takes the time of: some microseconds.
+const ADMISSION_OPS: u32 = 256;
+
 /// How a nursery is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NurseryOptions {
@@ -310,6 +313,9 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         self.count_in(task);
         let here = self.owner.map(|owner| owner.worker().index);
         self.core.rt().admit_thread(Runnable::newborn(task), thread, schedule, context, here);
+        if let Some(owner) = self.owner {
+            owner.look_up_sooner(ADMISSION_OPS);
+        }
     }
 
     /// Others may run it from here on.
