@@ -102,7 +102,7 @@ fn tick(thread: &'static Thread) {
     if let Some(target) = turn.target {
         wakeup::wake(target);
     }
-    drop(dispatch::settled(thread));
+    drop(dispatch::lock_and_expire(thread));
     idle::service();
 }
 
@@ -128,7 +128,7 @@ fn cap_enter(here: &'static PerCpu, thread: &'static Thread, min: u64, timeout: 
     if turn.paused {
         return serve_on(here, thread, min, timeout, &turn);
     }
-    let mut inbox = dispatch::settled(thread);
+    let mut inbox = dispatch::lock_and_expire(thread);
     let outcome = match (drained, inbox.unread()) {
         (_, Err(fault)) => Err(fault.code()),
         (Err(code), Ok(unread)) if code != CapError::Busy || unread < min => Err(code),
@@ -186,7 +186,7 @@ fn direct(here: &'static PerCpu, thread: &'static Thread, request: u64, call_id:
 
 #[cold]
 fn wait_in_registers(here: &'static PerCpu, thread: &'static Thread, turn: &method::Turn) {
-    let inbox = dispatch::settled(thread);
+    let inbox = dispatch::lock_and_expire(thread);
     if let Waiting::InRegisters { .. } = inbox.waiting {
         return wait(here, thread, inbox, Nanos::MAX, turn.target, false);
     }

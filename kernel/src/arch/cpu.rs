@@ -56,7 +56,7 @@ static APIC_IDS: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(u8::MAX) }; MAX_C
 
 fn block() -> *mut CpuBlock {
     let block;
-    // SAFETY: GS points to this CPU's block in all kernel code after `settle`.
+    // SAFETY: GS points to this CPU's block in all kernel code after `load_tables`.
     unsafe { asm!("mov {}, gs:[0]", out(reg) block, options(nostack, preserves_flags, readonly)) };
     block
 }
@@ -260,7 +260,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
 }
 
 /// Makes the calling CPU the one that `block` was made for: segments, interrupts, system calls.
-fn settle(block: &'static mut CpuBlock) {
+fn load_tables(block: &'static mut CpuBlock) {
     block.this = block;
     block.smap = u32::from(features::has_smap());
     // In the order that syscall, sysret and the selectors of `context.rs` need.
@@ -300,7 +300,7 @@ pub(super) fn prepare_next(number: usize) -> u64 {
 pub(super) fn init_boot_cpu(info: BootInfo) -> ! {
     let block = prepare(0);
     let stack = block.kernel_stack;
-    settle(block);
+    load_tables(block);
     ONLINE.store(1, Ordering::Release);
     let info = Box::into_raw(Box::new(info));
     // SAFETY: the new stack is mapped and empty; nothing on the boot stack is used again.
@@ -317,11 +317,11 @@ extern "C" fn on_own_stack(info: *mut BootInfo) -> ! {
 }
 
 /// A CPU that was started has arrived, on the stack made for it.
-pub(super) fn settle_started() {
+pub(super) fn init_started_cpu() {
     features::init();
     apic::init_cpu();
     // SAFETY: `prepare_next` leaked the block for this CPU alone, which is the only one being started.
-    settle(unsafe { &mut *STARTING.load(Ordering::Acquire) });
+    load_tables(unsafe { &mut *STARTING.load(Ordering::Acquire) });
     ONLINE.fetch_add(1, Ordering::AcqRel);
 }
 

@@ -73,6 +73,6 @@ pub fn start(apic_id: u8) -> Started {
 
 /// Where a started CPU arrives in Rust: on its own stack, with the kernel's page tables.
 pub(super) extern "C" fn ap_start() -> ! {
-    cpu::settle_started();
+    cpu::init_started_cpu();
     crate::secondary_main()
 }

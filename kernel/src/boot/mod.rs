@@ -72,7 +72,7 @@ pub fn run(info: &BootInfo) -> ! {
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
     per_cpu::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
-    per_cpu::settle();
+    per_cpu::install();
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
     for id in &cpus {
         match smp::start(*id) {
@@ -143,7 +143,7 @@ pub fn run_secondary() -> ! {
     while !OPEN.load(Ordering::Acquire) {
         let _ = cpu::halt();
     }
-    per_cpu::settle();
+    per_cpu::install();
     dispatch::start()
 }
 

@@ -14,6 +14,7 @@ mod leases;
 mod memory;
 mod message;
 mod new_cap;
+mod object_traits;
 mod policy;
 mod processes;
 mod serve;

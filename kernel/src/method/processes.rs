@@ -2,7 +2,7 @@
 
 use super::message::{with_params, with_result};
 use super::new_cap::NewCap;
-use super::threads::{NewThread, PlannedThread, Settled, Share, deadline_of, settle_place};
+use super::threads::{NewThread, PlannedThread, ThreadMemory, Share, deadline_of, map_thread_memory};
 use super::work::{Job, Step, TAKEN_APART, give_up_caps};
 use super::{Answer, Call};
 use crate::arch::{AddressSpace, Flags, Frame, MapError, Owner, PAGE, Reserve};
@@ -130,7 +130,7 @@ enum Part {
     Data,
     Place,
     /// Nothing is: it can be started, and nothing can be in the way any more.
-    Whole(Settled),
+    Whole(ThreadMemory),
 }
 
 impl PlannedProcess {
@@ -178,7 +178,7 @@ impl PlannedProcess {
                 self.next = Part::Place;
             }
             Part::Place => {
-                self.next = Part::Whole(process.with_space(|space| settle_place(space, 0))??);
+                self.next = Part::Whole(process.with_space(|space| map_thread_memory(space, 0))??);
             }
             Part::Whole(_) => return Ok(true),
         }
@@ -192,9 +192,9 @@ impl PlannedProcess {
 
     /// Starts it, if it is whole. Whoever wants to ask how it ends has the hold.
     pub fn apply(self, essential: bool) -> Option<Hold<Process>> {
-        let Self { draft, thread, next: Part::Whole(settled), .. } = self else { return None };
+        let Self { draft, thread, next: Part::Whole(memory), .. } = self else { return None };
         let process = draft.start(essential);
-        let _it_is_its_own = thread.apply(process.slot(), settled);
+        let _it_is_its_own = thread.apply(process.slot(), memory);
         Some(process)
     }
 }

@@ -1,5 +1,6 @@
 //! A ring is served: requests are taken from it one at a time, judged, and carried out or put in flight.
 
+use super::object_traits::ObjectTraits;
 use super::work::{Job, Work};
 use super::{exchange, invoke};
 use crate::arch::{self, Ring};
@@ -35,7 +36,7 @@ pub struct Turn {
     pub(super) failed: bool,
 }
 
-/// Requests that are accepted before interrupts are taken, unless one of them [is heavy](is_heavy).
+/// Requests that are accepted before interrupts are taken, unless one of them [is heavy](ObjectTraits::is_heavy).
 const AT_ONCE: u32 = 4;
 
 impl Turn {
@@ -168,45 +169,13 @@ pub fn serve_polled(thread: &'static Thread, request: &CapSqeV2, place: CqPlace,
         return thread.inbox.lock().post(place, &completion(request, Ok(0)));
     }
     let refusal = match find(thread, request) {
-        Ok(Some(object)) if !runs_on_any_cpu(&object) => Some(CapError::NotPolled),
+        Ok(Some(object)) if !ObjectTraits::of(&object).runs_on_any_cpu => Some(CapError::NotPolled),
         _ if request.sched_ctx_id != 0 => Some(CapError::NotPolled),
         _ => None,
     };
     match refusal {
         Some(code) => thread.inbox.lock().post(place, &completion(request, Err(code))),
         None => handle(thread, request, place, turn),
-    }
-}
-
-/// Whether a request of this object can be carried out by another CPU than that of the thread that asks.
-fn runs_on_any_cpu(object: &Object) -> bool {
-    match object {
-        Object::Console
-        | Object::Timer
-        | Object::ParkSpace
-        | Object::ThreadHandle(_)
-        | Object::ProcessHandle(_)
-        | Object::EndpointCall(_)
-        | Object::EndpointServe(_)
-        | Object::SystemInfo => true,
-        // They look at the thread that runs here, or go on in pieces before it goes on in user mode.
-        Object::ThreadSpawner
-        | Object::ThreadControl
-        | Object::ProcessSpawner
-        | Object::VirtualMemory
-        | Object::Memory(_)
-        | Object::SchedulingPolicy
-        | Object::SchedulingContext(_)
-        | Object::UserSession(_)
-        | Object::CpuIsolation { .. }
-        | Object::CpuIsolationLease(_)
-        | Object::RealtimeIslands { .. }
-        | Object::RealtimeIsland(..)
-        | Object::Device(_)
-        | Object::DeviceMemory(_)
-        | Object::DmaMemory(_)
-        | Object::Interrupt(_)
-        | Object::PolicyService => false,
     }
 }
 
@@ -263,7 +232,7 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
     while service.pending() > 0 {
         let request = service.read(0);
         if let Ok(Some(object)) = find(thread, &request)
-            && (makes_something(&object) || lends && matches!(object, Object::EndpointCall(_)))
+            && (ObjectTraits::of(&object).makes_something || lends && matches!(object, Object::EndpointCall(_)))
         {
             break;
         }
@@ -276,69 +245,6 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
         }
     }
     Ok(())
-}
-
-/// Whether a request of this object may be as much as fits one stretch: it wakes or tells many, clears pages, writes to a
-/// slow device, or looks at a whole table.
-fn is_heavy(object: &Object) -> bool {
-    match object {
-        Object::Console
-        | Object::ThreadSpawner
-        | Object::ProcessSpawner
-        | Object::ParkSpace
-        | Object::ThreadHandle(_)
-        | Object::ProcessHandle(_)
-        | Object::VirtualMemory
-        | Object::Memory(_)
-        | Object::SchedulingContext(_)
-        | Object::UserSession(_)
-        | Object::CpuIsolation { .. }
-        | Object::CpuIsolationLease(_)
-        | Object::PolicyService
-        | Object::RealtimeIslands { .. }
-        | Object::RealtimeIsland(..)
-        | Object::Device(_)
-        | Object::DeviceMemory(_)
-        | Object::DmaMemory(_)
-        | Object::Interrupt(_)
-        | Object::SystemInfo => true,
-        Object::Timer
-        | Object::ThreadControl
-        | Object::EndpointCall(_)
-        | Object::EndpointServe(_)
-        | Object::SchedulingPolicy => false,
-    }
-}
-
-/// Whether carrying a request of this object out may take frames: it makes something, or changes the address space.
-fn makes_something(object: &Object) -> bool {
-    match object {
-        Object::ThreadSpawner
-        | Object::ProcessSpawner
-        | Object::VirtualMemory
-        | Object::Memory(_)
-        | Object::SchedulingContext(_)
-        | Object::UserSession(_)
-        | Object::CpuIsolation { .. }
-        | Object::CpuIsolationLease(_)
-        | Object::PolicyService
-        | Object::RealtimeIslands { .. }
-        | Object::RealtimeIsland(..)
-        | Object::Device(_)
-        | Object::DeviceMemory(_)
-        | Object::DmaMemory(_) => true,
-        Object::Console
-        | Object::Timer
-        | Object::ParkSpace
-        | Object::ThreadControl
-        | Object::ThreadHandle(_)
-        | Object::ProcessHandle(_)
-        | Object::EndpointCall(_)
-        | Object::EndpointServe(_)
-        | Object::SchedulingPolicy
-        | Object::Interrupt(_)
-        | Object::SystemInfo => false,
-    }
 }
 
 /// Whether the submitter says of its entries what they are.
@@ -368,7 +274,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
         }
         return thread.inbox.lock().post(place, &refused(request, status, error));
     }
-    turn.heavy |= matches!(&object, Ok(Some(object)) if is_heavy(object));
+    turn.heavy |= matches!(&object, Ok(Some(object)) if ObjectTraits::of(object).is_heavy);
     let seen = visible::look(thread);
     let mut call = Call { thread, request, turn, place: Some(place) };
     let outcome = match object.and_then(|object| invoke(&mut call, object)) {

@@ -133,7 +133,7 @@ impl Drop for RingAndStack {
 }
 
 /// The memory of a place: where its ring is, the ring, and the page tables to run with.
-pub struct Settled {
+pub struct ThreadMemory {
     place: u32,
     /// One for each side of the kernel: requests, and completions.
     rings: (Ring, Ring),
@@ -141,11 +141,11 @@ pub struct Settled {
 }
 
 /// Maps what a thread needs in `space`: a ring and a stack. A place that was used before keeps its pages.
-pub fn settle_place(space: &mut AddressSpace, place: u32) -> Result<Settled, CapError> {
+pub fn map_thread_memory(space: &mut AddressSpace, place: u32) -> Result<ThreadMemory, CapError> {
     let pages = STACK_BYTES / PAGE as u64;
     let ring = space.open_place(ring_address(place), stack_address(place), pages).map_err(refused)?;
     let second = ring.share().ok_or(CapError::NoMemory)?;
-    Ok(Settled { place, rings: (ring, second), root: space.root() })
+    Ok(ThreadMemory { place, rings: (ring, second), root: space.root() })
 }
 
 fn refused(why: MapError) -> CapError {
@@ -192,11 +192,11 @@ impl PlannedThread {
         self.thread.name().index()
     }
 
-    /// Makes it: a thread of `process` at a place that has been settled there. Whoever wants to ask how it ends has the
+    /// Makes it: a thread of `process` with memory that is mapped there. Whoever wants to ask how it ends has the
     /// hold.
-    pub fn apply(self, process: &'static Process, settled: Settled) -> Hold<Thread> {
+    pub fn apply(self, process: &'static Process, memory: ThreadMemory) -> Hold<Thread> {
         let Self { new, affinity, geometry, thread: held } = self;
-        let Settled { place, rings: (ring, second), root } = settled;
+        let ThreadMemory { place, rings: (ring, second), root } = memory;
         let (thread, name) = (held.slot(), held.name());
         for word in 0..HEADER_WORDS {
             ring.word(word).store(0, RingOrdering::Relaxed);
@@ -323,9 +323,9 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
         result.set_slot(planned.slot());
     })?;
     // The memory comes last: its pages stay where they are for the next thread of this place.
-    let settled = process.with_space(|space| settle_place(space, place.number))??;
+    let memory = process.with_space(|space| map_thread_memory(space, place.number))??;
     place.taken = true;
-    cap.fulfil(Object::ThreadHandle(planned.apply(process, settled)));
+    cap.fulfil(Object::ThreadHandle(planned.apply(process, memory)));
     Ok(answer)
 }
 

@@ -407,7 +407,7 @@ pub fn take_over(here: &PerCpu, thread: &'static Thread, switched: bool) {
         visible::others_act();
         measure::switched(|| thread.name());
         if leases::is_leased(here.id()) {
-            here.unsettle();
+            here.raise_lease_work();
         }
         placement::share_leftovers(&mut Kernel, here.id());
     }
@@ -445,7 +445,7 @@ pub(super) fn load_space(here: &PerCpu, root: u64, process: Option<&process::Pro
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
 pub fn go_on(here: &'static PerCpu, thread: &'static Thread) -> Option<Decision> {
-    let mut inbox = settled(thread);
+    let mut inbox = lock_and_expire(thread);
     match inbox.waiting {
         Waiting::Not => return None,
         Waiting::Over(answer) => thread.context.mine().answer(answer),
@@ -510,13 +510,13 @@ fn still_waits(here: &PerCpu, thread: &Thread, inbox: &mut Inbox) -> Result<Deci
 
 /// The inbox of `thread`, locked, with everything ended in it that is due, and forgotten by its objects.
 #[inline(always)]
-pub fn settled(thread: &Thread) -> MutexGuard<'_, Inbox> {
+pub fn lock_and_expire(thread: &Thread) -> MutexGuard<'_, Inbox> {
     let inbox = thread.inbox.lock();
-    if inbox.may_be_due() { settle(thread, inbox) } else { inbox }
+    if inbox.may_be_due() { expire_due(thread, inbox) } else { inbox }
 }
 
 #[inline(never)]
-fn settle<'t>(thread: &'t Thread, mut inbox: MutexGuard<'t, Inbox>) -> MutexGuard<'t, Inbox> {
+fn expire_due<'t>(thread: &'t Thread, mut inbox: MutexGuard<'t, Inbox>) -> MutexGuard<'t, Inbox> {
     let now = arch::now();
     while let Some((awaits, waiter)) = inbox.expire(thread.name(), now) {
         // An object's lock comes before an inbox's.
@@ -696,8 +696,8 @@ pub fn timer(here: &'static PerCpu) {
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 #[inline(always)]
 pub fn leave(here: &'static PerCpu, after: After) {
-    if unlikely(here.is_unsettled()) || current(here).is_killed() {
-        leave_unsettled(here, after);
+    if unlikely(here.has_lease_work()) || current(here).is_killed() {
+        leave_with_work(here, after);
     } else {
         drain_flushes(here);
         arm(here);
@@ -708,8 +708,8 @@ pub fn leave(here: &'static PerCpu, after: After) {
 
 /// The same for a CPU that has leases to look after, or whose thread is to end.
 #[cold]
-fn leave_unsettled(here: &'static PerCpu, after: After) {
-    if here.is_unsettled() {
+fn leave_with_work(here: &'static PerCpu, after: After) {
+    if here.has_lease_work() {
         leases::before_user_mode(here, after);
     }
     while current(here).is_killed() {
@@ -717,7 +717,7 @@ fn leave_unsettled(here: &'static PerCpu, after: After) {
     }
     drain_flushes(here);
     arm(here);
-    if here.is_unsettled() {
+    if here.has_lease_work() {
         leases::look_again_soon(here);
     }
 }

@@ -92,7 +92,7 @@ pub fn idle(after: After) -> Decision {
         let tick = core.event(here, |cpu| cpu.enter_idle(&conditions));
         drop(core);
         arm(here);
-        if here.is_unsettled() {
+        if here.has_lease_work() {
             leases::look_again_soon(here);
         }
         count(here, after, tick);

@@ -60,7 +60,7 @@ impl Machine for Kernel {
     fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
         if cpu == mine().id() {
             // For its leases, which it looks after before it goes on.
-            mine().unsettle();
+            mine().raise_lease_work();
             return Notified::Pending;
         }
         measure::one(Counter::CpusTargeted);

@@ -172,7 +172,7 @@ pub struct PerCpu {
     /// CPUs whose pass of the machine's own work is left to this one, bit by bit.
     owed_passes: AtomicU64,
     /// Threads here may have to leave because of a lease, or the tick may be able to stop: see [`super::leases`].
-    unsettled: AtomicBool,
+    lease_work: AtomicBool,
     said_idle: AtomicU32,
     /// Whether the CPU schedules.
     pub(super) ready: AtomicBool,
@@ -202,11 +202,11 @@ impl DerefMut for Locked<'_> {
 
 /// CPUs that have nothing to run, bit by bit.
 pub(super) static IDLE: AtomicU64 = AtomicU64::new(0);
-static LANES: Once<Box<[PerCpu]>> = Once::new();
+static PER_CPUS: Once<Box<[PerCpu]>> = Once::new();
 
 /// Makes the `PerCpu` of each of `cpus` CPUs, with seats for every thread there can be on each of them.
 pub fn init(cpus: usize, settings: &Settings) {
-    LANES.call_once(|| {
+    PER_CPUS.call_once(|| {
         let make = |number| {
             let id =
                 CpuId::new(number).expect("as many CPUs as the kernel can have are within the ABI's limit");
@@ -239,7 +239,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 polled_ns: AtomicU64::new(0),
                 poller_sleeps: AtomicU64::new(0),
                 owed_passes: AtomicU64::new(0),
-                unsettled: AtomicBool::new(false),
+                lease_work: AtomicBool::new(false),
                 said_idle: AtomicU32::new(0),
                 ready: AtomicBool::new(false),
             }
@@ -251,7 +251,7 @@ pub fn init(cpus: usize, settings: &Settings) {
 /// The `PerCpu` of every CPU.
 #[must_use]
 pub fn per_cpus() -> &'static [PerCpu] {
-    LANES.get().expect("per_cpus exist before anything is scheduled")
+    PER_CPUS.get().expect("per_cpus exist before anything is scheduled")
 }
 
 /// The `PerCpu` of CPU `number`.
@@ -268,7 +268,7 @@ pub fn mine() -> &'static PerCpu {
 }
 
 /// Gives the CPU that asks its `PerCpu`.
-pub fn settle() {
+pub fn install() {
     cpu::set_per_cpu(per_cpu(cpu::index()));
 }
 
@@ -302,19 +302,19 @@ impl PerCpu {
     }
 
     /// Leases are looked after before this CPU, which asks, goes on in user mode or halts.
-    pub(super) fn unsettle(&self) {
-        self.unsettled.store(true, Ordering::Relaxed);
+    pub(super) fn raise_lease_work(&self) {
+        self.lease_work.store(true, Ordering::Relaxed);
     }
 
     /// Whether leases are to be looked after.
     #[inline(always)]
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.unsettled.load(Ordering::Relaxed)
+    pub(super) fn has_lease_work(&self) -> bool {
+        self.lease_work.load(Ordering::Relaxed)
     }
 
     /// The same, and they are not any more.
-    pub(super) fn take_unsettled(&self) -> bool {
-        self.unsettled.swap(false, Ordering::Relaxed)
+    pub(super) fn take_lease_work(&self) -> bool {
+        self.lease_work.swap(false, Ordering::Relaxed)
     }
 
     /// Whether something waits to be done by this CPU itself: translations to forget, or threads to tell.

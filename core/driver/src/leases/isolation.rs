@@ -194,7 +194,7 @@ impl Isolation {
 
     /// Whether `cpu` may still have threads that have to leave it.
     #[must_use]
-    pub fn is_unsettled(&self, cpu: CpuId) -> bool {
+    pub fn may_have_strays(&self, cpu: CpuId) -> bool {
         self.uncleared.get(cpu.index()).copied().flatten().is_some()
     }
 

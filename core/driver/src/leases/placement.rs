@@ -168,7 +168,7 @@ pub(super) fn bring<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) {
 }
 
 /// Whether `thread` is where its lease is, and bound there.
-pub(super) fn is_settled<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) -> bool {
+pub(super) fn is_where_its_lease_is<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) -> bool {
     machine.home(thread).is_some_and(|home| misplaced(machine, thread, home).is_none() && sits(machine, home))
 }
 

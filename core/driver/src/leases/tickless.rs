@@ -218,7 +218,7 @@ impl Leases {
             (current.is_some_and(|seat| seat.thread() == live.lessee), is_tickless(cpu.cpu()))
         });
         // The interrupt that binds a lessee to its CPU is on its way, and asks again.
-        if !live.tickless || !runs || tickless || !placement::is_settled(machine, live.lessee) {
+        if !live.tickless || !runs || tickless || !placement::is_where_its_lease_is(machine, live.lessee) {
             return;
         }
         let (lease, claim) = (live.lease, request.map_or_else(|| live.claim(None), |request| request.claim));

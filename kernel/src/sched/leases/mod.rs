@@ -6,11 +6,11 @@
 //! to come soon.
 //!
 //! An interrupt may come in the middle of a thread's long work, where its thread cannot be moved. So the handler proves the window
-//! again and marks the CPU as unsettled. Threads leave, and the tick stops, in [`before_user_mode`], the one way out of the kernel.
+//! again and marks the CPU as one with lease work. Threads leave, and the tick stops, in [`before_user_mode`], the one way out of the kernel.
 //!
 //! Conserved: from an interrupt of a leased CPU on no other thread than its lessee goes on in user mode there, but one that may
-//! run nowhere else, and one that is moved a moment later because there are more of them than fit one stretch. A CPU that is
-//! unsettled has its timer set to come soon.
+//! run nowhere else, and one that is moved a moment later because there are more of them than fit one stretch. A CPU that has
+//! lease work has its timer set to come soon.
 
 mod machine;
 
@@ -179,7 +179,7 @@ pub fn on_message(here: &PerCpu) -> bool {
         match on_contention(Interrupt::Reschedule, tickless) {
             Contended::ArmShortest | Contended::StillArmed => CONTENDED.fetch_add(1, Ordering::Relaxed),
         };
-        here.unsettle();
+        here.raise_lease_work();
         return false;
     }
     reprove(here);
@@ -187,7 +187,7 @@ pub fn on_message(here: &PerCpu) -> bool {
 }
 
 fn reprove(here: &PerCpu) {
-    here.unsettle();
+    here.raise_lease_work();
     match try_table() {
         Some(mut leases) => leases.reprove(&mut Kernel, here.id()),
         None => {
@@ -198,14 +198,14 @@ fn reprove(here: &PerCpu) {
     }
 }
 
-/// `here`, which is this CPU and is unsettled, is about to go on in user mode: threads that belong elsewhere leave, and the tick
+/// `here`, which is this CPU and has lease work, is about to go on in user mode: threads that belong elsewhere leave, and the tick
 /// stops if that was asked for and can be proved. Another thread may be installed when this returns.
 #[cold]
 pub fn before_user_mode(here: &'static PerCpu, after: After) {
-    while here.take_unsettled() && any() {
+    while here.take_lease_work() && any() {
         let Some(mut leases) = try_table() else {
             CONTENDED.fetch_add(1, Ordering::Relaxed);
-            here.unsettle();
+            here.raise_lease_work();
             break;
         };
         let attended = leases.evict(&mut Kernel, here.id());
@@ -213,8 +213,8 @@ pub fn before_user_mode(here: &'static PerCpu, after: After) {
             leases.after_event_on(&mut Kernel, here.id());
             drop(leases);
             tell_endings();
-            if isolation().is_unsettled(here.id()) {
-                here.unsettle();
+            if isolation().may_have_strays(here.id()) {
+                here.raise_lease_work();
             }
             break;
         }
@@ -222,7 +222,7 @@ pub fn before_user_mode(here: &'static PerCpu, after: After) {
         let decision = here.lock().resched(here, Stop::Nothing);
         // The thread that ran may have run elsewhere meanwhile.
         carry_out(here, decision, None, after);
-        here.unsettle();
+        here.raise_lease_work();
     }
 }
 
@@ -233,19 +233,19 @@ pub fn while_idle(here: &PerCpu) {
 
 /// What has expired ends, and threads leave that belong elsewhere.
 fn attend(here: &PerCpu) -> Attended {
-    if !here.take_unsettled() || !any() {
+    if !here.take_lease_work() || !any() {
         return Attended::Continue;
     }
     let Some(mut leases) = try_table() else {
-        here.unsettle();
+        here.raise_lease_work();
         return Attended::Continue;
     };
     let attended = leases.evict(&mut Kernel, here.id());
     leases.after_event_on(&mut Kernel, here.id());
     drop(leases);
     tell_endings();
-    if isolation().is_unsettled(here.id()) {
-        here.unsettle();
+    if isolation().may_have_strays(here.id()) {
+        here.raise_lease_work();
     }
     attended
 }
@@ -255,7 +255,7 @@ fn attend(here: &PerCpu) -> Attended {
 #[must_use]
 pub fn while_polling(here: &PerCpu) -> Option<Decision> {
     let attended = attend(here);
-    if here.is_unsettled() {
+    if here.has_lease_work() {
         look_again_soon(here);
     }
     (attended == Attended::ChooseNext).then(|| here.lock().resched(here, Stop::Nothing))
