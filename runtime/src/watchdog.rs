@@ -266,7 +266,10 @@ pub(crate) fn run(rt: &Inner, settings: Watchdog) {
     let mut events = Events::default();
     while !watch.is_closed() {
         rt.tend_timers();
-        rt.io.readiness.look(&mut events);
+        let now_ns = rt.timers.now_ns();
+        if rt.io.readiness.is_look_due(now_ns, LOOK_AT_TIMERS.as_nanos() as u64) {
+            rt.io.readiness.look(&mut events, now_ns);
+        }
         for (worker, watched) in watched.iter_mut().enumerate() {
             look(rt, settings, overstay_ns, worker, watched);
         }
@@ -276,7 +279,10 @@ pub(crate) fn run(rt: &Inner, settings: Watchdog) {
             idle_looks = 0;
             continue;
         }
-        let pause = settings.overstay / 4;
+        // As long as all get on, half of what a task may stay is soon enough to find one that does not.
+        let is_any_still =
+            watched.iter().any(|watched| watched.still.is_some_and(|still| still.thread.is_some()));
+        let pause = settings.overstay / if is_any_still { 4 } else { 2 };
         let looks_on = rt.timers.has_entries() || rt.io.readiness.is_unattended();
         watch.sleep(if looks_on { pause.min(LOOK_AT_TIMERS) } else { pause });
     }

@@ -232,7 +232,8 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
     while service.pending() > 0 {
         let request = service.read(0);
         if let Ok(Some(object)) = find(thread, &request)
-            && (ObjectTraits::of(&object).makes_something || lends && matches!(object, Object::EndpointCall(_)))
+            && (ObjectTraits::of(&object).makes_something
+                || lends && matches!(object, Object::EndpointCall(_)))
         {
             break;
         }

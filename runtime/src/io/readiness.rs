@@ -13,7 +13,7 @@ use crate::waiter;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -108,6 +108,8 @@ struct Running {
     sockets: Mutex<HashMap<usize, Arc<Sides>>>,
     /// A worker waits outside, or the thread does.
     is_attended: AtomicBool,
+    /// When the kernel was last asked.
+    asked_ns: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -151,6 +153,7 @@ impl Driver {
                 epoll: Epoll::new()?,
                 sockets: Mutex::default(),
                 is_attended: AtomicBool::new(!self.by_workers),
+                asked_ns: AtomicU64::new(0),
                 closed: AtomicBool::new(false),
             });
             if !self.by_workers {
@@ -182,19 +185,29 @@ impl Driver {
         self.running.get().is_some_and(|running| !running.is_attended.load(Ordering::SeqCst))
     }
 
-    /// Wakes those that waited for what was told.
-    pub(crate) fn tell(&self, events: &Events) {
+    /// Wakes those that waited for what was told, now.
+    pub(crate) fn tell(&self, events: &Events, now_ns: u64) {
         if let Some(running) = self.running.get() {
+            running.asked_ns.store(now_ns, Ordering::Relaxed);
             running.tell(events);
         }
     }
 
-    /// A look without a wait, if nobody waits outside.
-    pub(crate) fn look(&self, events: &mut Events) {
+    /// Whether somebody is to look: nobody waits outside, and nobody has looked for `patience_ns`.
+    #[inline]
+    pub(crate) fn is_look_due(&self, now_ns: u64, patience_ns: u64) -> bool {
+        self.running.get().is_some_and(|running| {
+            // Relaxed: two that look at once do no harm.
+            now_ns >= running.asked_ns.load(Ordering::Relaxed).saturating_add(patience_ns)
+                && !running.is_attended.load(Ordering::Relaxed)
+        })
+    }
+
+    /// A look without a wait.
+    pub(crate) fn look(&self, events: &mut Events, now_ns: u64) {
         let Some(running) = self.running.get() else { return };
-        if !running.is_attended.load(Ordering::Relaxed)
-            && running.epoll.wait(events, Some(Duration::ZERO)).is_ok()
-        {
+        running.asked_ns.store(now_ns, Ordering::Relaxed);
+        if running.epoll.wait(events, Some(Duration::ZERO)).is_ok() {
             running.tell(events);
         }
     }

@@ -4,6 +4,9 @@
 //! woken for it. Each entry of the list of sleepers is woken at most once, and its worker leaves the list before it
 //! works again.
 //!
+//! A worker that has just run out of work dozes for a moment before it sleeps. A doze may miss what is published while it begins, and
+//! finds that when it ends: so it does without the fence that interrupts all other threads of the process.
+//!
 //! A sleeper waits at its own bell, or outside: in a system call that also ends when something happens to a socket. The thread
 //! that wakes it finds out which under the lock of the bed, and ends the system call by the bell outside.
 
@@ -70,6 +73,15 @@ pub enum Woke {
     Outside,
     /// The runtime shuts down.
     Closed,
+}
+
+/// What a sleeper relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// It looks again after a millisecond at the latest.
+    Doze,
+    /// It is woken for whatever is published.
+    Sleep,
 }
 
 impl Bed {
@@ -199,10 +211,10 @@ impl IdleWorkers {
         &self,
         index: usize,
         searching: Searching,
-        timeout: Option<Duration>,
+        (depth, timeout): (Depth, Option<Duration>),
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
-        if let Some(woke) = self.lie_down(index, searching, last_look) {
+        if let Some(woke) = self.lie_down(index, searching, depth, last_look) {
             return woke;
         }
         let bed = &self.beds[index];
@@ -235,10 +247,11 @@ impl IdleWorkers {
         &self,
         index: usize,
         searching: Searching,
+        depth: Depth,
         wait: impl FnOnce(),
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
-        if let Some(woke) = self.lie_down(index, searching, last_look) {
+        if let Some(woke) = self.lie_down(index, searching, depth, last_look) {
             return woke;
         }
         let bed = &self.beds[index];
@@ -267,7 +280,13 @@ impl IdleWorkers {
     }
 
     /// Enters the list, and looks once more. How the sleep ended, if that was its end.
-    fn lie_down(&self, index: usize, searching: Searching, last_look: impl FnOnce() -> bool) -> Option<Woke> {
+    fn lie_down(
+        &self,
+        index: usize,
+        searching: Searching,
+        depth: Depth,
+        last_look: impl FnOnce() -> bool,
+    ) -> Option<Woke> {
         let Searching(()) = searching;
         {
             let mut asleep = self.asleep.lock().expect("no panic while it is held");
@@ -277,7 +296,7 @@ impl IdleWorkers {
         }
         self.searching.fetch_sub(1, Ordering::SeqCst);
         // Pairs with the light one in `published`, and with that in `notify`.
-        if !broken(Mutant::SleepWithoutFence) {
+        if depth == Depth::Sleep && !broken(Mutant::SleepWithoutFence) {
             asymmetric::heavy();
         }
         if self.closed.load(Ordering::SeqCst) {

@@ -6,15 +6,16 @@ use super::finish::Lost;
 use super::{Back, Worker, set_current};
 use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
-use crate::protocol::sleep::{Searching, Woke};
+use crate::protocol::sleep::{Depth, Searching, Woke};
 use crate::task::{Runnable, TaskPtr};
 use std::time::Duration;
 
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
 /// workers that run.
 const LOOKS: u32 = 64;
-/// How long a busy worker does not look at sockets after a look.
-const LOOK_OUTSIDE_NS: u64 = 50_000;
+/// How long busy workers do not look at sockets after one of them has. What comes meanwhile is found together: that costs one question,
+/// and the tasks that it wakes run one after the other.
+const LOOK_OUTSIDE_NS: u64 = 250_000;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;
 
@@ -97,11 +98,13 @@ impl Worker {
             let kept = rt.timers.earliest.keep(self.index);
             let timer = kept.and_then(|deadline_ns| rt.timers.time_until(deadline_ns));
             let refill = self.fall_asleep();
-            let timeout = [timer, back_off.doze(), refill].into_iter().flatten().min();
+            let doze = back_off.doze();
+            let timeout = [timer, doze, refill].into_iter().flatten().min();
+            let depth = if doze.is_some() { Depth::Doze } else { Depth::Sleep };
             self.give_up_stacks();
             self.deque.withdraw();
             self.note_park();
-            let woke = self.sleep(searching, timeout, || {
+            let woke = self.sleep(searching, depth, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
             self.wake_up();
@@ -134,17 +137,18 @@ impl Worker {
     fn sleep(
         &self,
         searching: Searching,
+        depth: Depth,
         timeout: Option<Duration>,
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
         let (rt, readiness) = (self.rt(), &self.rt().io.readiness);
         let Some(attendant) = readiness.attend() else {
             let last_look = || last_look() || readiness.is_unattended();
-            return rt.idle_workers.sleep(self.index, searching, timeout, last_look);
+            return rt.idle_workers.sleep(self.index, searching, (depth, timeout), last_look);
         };
         let mut events = self.events.take();
         let wait = || attendant.wait(&mut events, timeout);
-        let woke = rt.idle_workers.sleep_outside(self.index, searching, wait, last_look);
+        let woke = rt.idle_workers.sleep_outside(self.index, searching, depth, wait, last_look);
         self.events.set(events);
         woke
     }
@@ -153,19 +157,19 @@ impl Worker {
     fn tell_sleepers(&self) {
         // Not borrowed: what is woken may be the program's own code, which may give way here.
         let mut events = self.events.take();
-        self.rt().io.readiness.tell(&events);
+        self.rt().io.readiness.tell(&events, self.rt().timers.now_ns());
         events.clear();
         self.events.set(events);
     }
 
-    /// A look outside, if the last one was some time ago.
+    /// A look outside, if the last one of any worker was some time ago.
     #[inline]
     pub(super) fn look_outside(&self, now_ns: u64) {
-        if now_ns >= self.next_look_outside_ns.get() {
-            self.next_look_outside_ns.set(now_ns + LOOK_OUTSIDE_NS);
+        let readiness = &self.rt().io.readiness;
+        if readiness.is_look_due(now_ns, LOOK_OUTSIDE_NS) {
             // Not borrowed: see `tell_sleepers`.
             let mut events = self.events.take();
-            self.rt().io.readiness.look(&mut events);
+            readiness.look(&mut events, now_ns);
             events.clear();
             self.events.set(events);
         }

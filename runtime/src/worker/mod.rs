@@ -130,7 +130,6 @@ pub(crate) struct Worker {
     pub(crate) started: Cell<usize>,
     /// What the kernel told of sockets.
     events: Cell<Events>,
-    next_look_outside_ns: Cell<u64>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -238,7 +237,6 @@ impl Worker {
             is_spare: index >= rt.config.worker_count(),
             started: Cell::new(0),
             events: Cell::default(),
-            next_look_outside_ns: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }

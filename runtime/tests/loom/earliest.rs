@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use mainspring::protocol::earliest::{Earliest, NEVER, WhoKeeps};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{IdleWorkers, Woke};
+use mainspring::protocol::sleep::{Depth, IdleWorkers, Woke};
 
 /// What `Inner::add_timer` does with a deadline that is the earliest.
 fn set(earliest: &Earliest, idle_workers: &IdleWorkers, at: u64) {
@@ -29,8 +29,9 @@ fn sleep_until_planned(earliest: &Earliest, idle_workers: &IdleWorkers, index: u
             done.store(true, Ordering::Relaxed);
             return idle_workers.close();
         }
-        let woke = idle_workers
-            .sleep(index, searching, None, || kept.is_some_and(|planned| earliest.is_before(planned)));
+        let woke = idle_workers.sleep(index, searching, (Depth::Sleep, None), || {
+            kept.is_some_and(|planned| earliest.is_before(planned))
+        });
         if kept.is_some() {
             earliest.resign();
         }

@@ -10,7 +10,7 @@ use mainspring::protocol::fair_tasks::{
     FairTaskSettings, FairTasks, Group, Schedule, Stopped, TimeLimits, WakeWorker,
 };
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{IdleWorkers, Woke};
+use mainspring::protocol::sleep::{Depth, IdleWorkers, Woke};
 use mainspring::task::state::Event;
 use mainspring_abi::ContextRef;
 use mainspring_driver::contexts::Location;
@@ -119,7 +119,8 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
                         return;
                     }
                     fair_tasks.set_idle(1, true);
-                    let woke = idle_workers.sleep(1, searching, None, || fair_tasks.has_work_for(1, true));
+                    let woke = idle_workers
+                        .sleep(1, searching, (Depth::Sleep, None), || fair_tasks.has_work_for(1, true));
                     fair_tasks.set_idle(1, false);
                     searching = match woke {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
@@ -249,7 +250,8 @@ fn a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over() {
                 break;
             }
             fair_tasks.set_idle(0, true);
-            let woke = idle_workers.sleep(0, searching, None, || fair_tasks.has_work_for(0, true));
+            let woke =
+                idle_workers.sleep(0, searching, (Depth::Sleep, None), || fair_tasks.has_work_for(0, true));
             fair_tasks.set_idle(0, false);
             fair_tasks.wakes(0);
             searching = match woke {

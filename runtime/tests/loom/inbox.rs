@@ -7,7 +7,7 @@ use loom::sync::atomic::AtomicPtr;
 use loom::thread;
 use mainspring::protocol::inbox::{Inbox, Linked};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{IdleWorkers, Woke};
+use mainspring::protocol::sleep::{Depth, IdleWorkers, Woke};
 
 /// A task, as an inbox has it: a link, and what its waker wrote.
 struct Node {
@@ -73,7 +73,10 @@ impl Worker {
             if had == all {
                 return self.idle_workers.found(searching);
             }
-            searching = match self.idle_workers.sleep(0, searching, None, || !self.inbox.is_empty()) {
+            searching = match self
+                .idle_workers
+                .sleep(0, searching, (Depth::Sleep, None), || !self.inbox.is_empty())
+            {
                 Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                 Woke::Outside => unreachable!("it sleeps at its own bell"),
                 Woke::Closed => panic!("nobody closed it"),

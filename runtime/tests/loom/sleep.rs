@@ -5,7 +5,8 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{IdleWorkers, Woke};
+use mainspring::protocol::sleep::{Depth, IdleWorkers, Woke};
+use std::time::Duration;
 
 //= SCHED:6.3.1b
 #[test]
@@ -22,7 +23,8 @@ fn published_work_is_never_slept_over() {
                         idle_workers.found(searching);
                         return;
                     }
-                    searching = match idle_workers.sleep(0, searching, None, || work.load(Ordering::Relaxed))
+                    searching = match idle_workers
+                        .sleep(0, searching, (Depth::Sleep, None), || work.load(Ordering::Relaxed))
                     {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                         Woke::Outside => idle_workers.search(),
@@ -34,6 +36,36 @@ fn published_work_is_never_slept_over() {
         work.store(true, Ordering::Relaxed);
         idle_workers.published();
         // A worker that slept over the work would be a deadlock, which loom reports.
+        worker.join().unwrap();
+    });
+}
+
+/// A doze may miss the work. In the model its time is over at once.
+#[test]
+fn what_a_doze_misses_the_sleep_after_it_does_not() {
+    model(|| {
+        let idle_workers = Arc::new(IdleWorkers::new(1));
+        let work = Arc::new(AtomicBool::new(false));
+        let worker = {
+            let (idle_workers, work) = (idle_workers.clone(), work.clone());
+            thread::spawn(move || {
+                let mut searching = idle_workers.search();
+                let dozes = [(Depth::Doze, Some(Duration::from_micros(1)))];
+                for how in dozes.into_iter().chain(std::iter::repeat((Depth::Sleep, None))) {
+                    if work.load(Ordering::Relaxed) {
+                        idle_workers.found(searching);
+                        return;
+                    }
+                    searching = match idle_workers.sleep(0, searching, how, || work.load(Ordering::Relaxed)) {
+                        Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Outside => unreachable!("it slept at its own bell"),
+                        Woke::Closed => panic!("nobody closed it"),
+                    };
+                }
+            })
+        };
+        work.store(true, Ordering::Relaxed);
+        idle_workers.published();
         worker.join().unwrap();
     });
 }
@@ -77,11 +109,13 @@ fn published_work_is_not_slept_over_outside() {
                         return;
                     }
                     let look = || work.load(Ordering::Relaxed);
-                    searching = match idle_workers.sleep_outside(0, searching, || outside.wait(), look) {
-                        Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
-                        Woke::Outside => idle_workers.search(),
-                        Woke::Closed => panic!("nobody closed it"),
-                    };
+                    searching =
+                        match idle_workers.sleep_outside(0, searching, Depth::Sleep, || outside.wait(), look)
+                        {
+                            Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                            Woke::Outside => idle_workers.search(),
+                            Woke::Closed => panic!("nobody closed it"),
+                        };
                 }
             })
         };
@@ -113,9 +147,9 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
                             idle_workers.close();
                             return;
                         }
-                        searching = match idle_workers
-                            .sleep(index, searching, None, || work.load(Ordering::Acquire) == 1)
-                        {
+                        searching = match idle_workers.sleep(index, searching, (Depth::Sleep, None), || {
+                            work.load(Ordering::Acquire) == 1
+                        }) {
                             Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                             Woke::Outside => unreachable!("it slept at its own bell"),
                             Woke::Closed => return,
@@ -137,4 +171,5 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
 fn the_model_finds_work_that_is_slept_over() {
     let faults = [Mutant::PublishWithoutFence, Mutant::SleepWithoutFence, Mutant::SleepWithoutLook];
     finds(&faults, "sleep::published_work_is_never_slept_over");
+    finds(&[Mutant::SleepWithoutFence], "sleep::what_a_doze_misses_the_sleep_after_it_does_not");
 }
