@@ -25,8 +25,8 @@ pub use json::{admission_json_to, json, json_to, read_told, told};
 pub use model::{
     AdmissionCpu, AdmissionProgram, AdmissionReport, AdmissionTask, Config, ContextReport, CpuReport,
     DecidingInterval, EndpointReport, Event, Expected, FirstMiss, IslandReport, Job, JobsReport, LeaseReport,
-    Miss, MissKind, MissTrace, Report, RingReport, ScheduleEntry, StateEntry, States, SyncReport, Telemetry,
-    ThreadReport, ThreadState, WakeLatency, Worst,
+    Miss, MissKind, MissTrace, RefusedStep, Report, RingReport, ScheduleEntry, StateEntry, States,
+    SyncReport, Telemetry, ThreadReport, ThreadState, WakeLatency, Worst,
 };
 pub use perfetto::{NoSchedule, perfetto};
 pub use sched_trace::perfetto_trace;

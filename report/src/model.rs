@@ -171,6 +171,9 @@ pub struct ThreadReport {
     pub timeouts: u64,
     /// Steps that were refused, for example a timed wait beyond the quota.
     pub refusals: u64,
+    /// The first of those, if the machine tells why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_refusal: Option<RefusedStep>,
     /// Calls that were answered after their deadline.
     #[serde(default)]
     pub late: u64,
@@ -180,6 +183,15 @@ pub struct ThreadReport {
     /// Calls that ended with an exception or without an answer; those that were dropped are among them.
     #[serde(default)]
     pub failures: u64,
+}
+
+/// A step that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedStep {
+    /// When.
+    pub time_ns: u64,
+    /// Why.
+    pub reason: String,
 }
 
 /// Quantiles of the wake latency, in nanoseconds.

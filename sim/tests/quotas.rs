@@ -27,6 +27,8 @@ fn timed_waits_beyond_the_limit_are_refused_and_counted_and_others_are_unaffecte
     let report = checked(&workload(text), 1, Bound::Quantum).report;
     let refused: u64 = (0..6).map(|index| thread(&report, &format!("greedy.{index}")).refusals).sum();
     assert!(refused > 0, "six sleepers do not fit in two waits");
+    let told = (0..6).find_map(|index| thread(&report, &format!("greedy.{index}")).first_refusal.clone());
+    assert_eq!(told.expect("it is told").reason, "no timed wait is left in the quota");
     for index in 0..2 {
         let modest = thread(&report, &format!("modest.{index}"));
         assert_eq!(modest.refusals, 0);

@@ -51,6 +51,7 @@ fn a_record_is_enough_for_the_report() {
                 jobs: None,
                 timeouts: 0,
                 refusals: 0,
+                first_refusal: None,
                 failures: 0,
                 lag_max_ns: booked.lag_max_ns,
                 ..told.clone()

@@ -145,7 +145,10 @@ fn a_ring_has_one_owner_and_one_poller() {
     let report = run(&(pair("sqpoll = true", owner) + POLLER + second));
     assert_eq!((ring(&report).submitted, ring(&report).completed), (4, 4));
     assert_eq!(thread(&report, "second").refusals, 1);
-    assert_eq!(thread(&report, "stranger").refusals, 2);
+    let stranger = thread(&report, "stranger");
+    assert_eq!(stranger.refusals, 2);
+    let first = stranger.first_refusal.as_ref().expect("it is told");
+    assert_eq!(first.reason, "the ring is another thread's");
     assert_eq!(thread(&report, "second").runtime_ns, 0);
 }
 

@@ -33,6 +33,8 @@ function showNotes() {
   list("Used beyond the budget", "", (c) => c.overshoot_max_ns, (c) => duration(c.overshoot_max_ns), report.contexts);
   list("Missed periods", "bad", (t) => t.misses, (t) => count(t.misses));
   list("Refused steps", "bad", (t) => t.refusals, (t) => count(t.refusals));
+  const refused = report.threads.filter((t) => t.first_refusal).sort((a, b) => a.first_refusal.time_ns - b.first_refusal.time_ns)[0];
+  if (refused) note(`First refused: ${refused.name} at ${instant(refused.first_refusal.time_ns)}: ${refused.first_refusal.reason}`, "bad");
   list(`|lag| beyond one quantum (${instant(quantum)})`, "", (t) => quantum && t.lag_max_ns > quantum ? t.lag_max_ns : 0, (t) => duration(t.lag_max_ns));
   const { intervals: total, states, events, threads } = report.totals;
   if (total === null) note("The run kept no schedule, so there is no timeline.");

@@ -43,6 +43,12 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     list(&mut out, style, Tone::Bad, "refused steps", &report.threads, |t| {
         (t.refusals > 0).then(|| (t.refusals, count(t.refusals)))
     });
+    let refused = report.threads.iter().filter_map(|t| t.first_refusal.as_ref().map(|step| (step, t)));
+    if let Some((step, thread)) = refused.min_by_key(|(step, _)| step.time_ns) {
+        let at = Nanos::new(step.time_ns);
+        let first = format!("! first refused: {} at {at}: {}", style.fit(&thread.name, 32), step.reason);
+        style.wrap(&mut out, Tone::Bad, &first, 2);
+    }
     // A thread that is handed the CPU may run out of order for a slice, so that the bound is two quanta then.
     let (quanta, bound_ns) = match report.telemetry.handoffs {
         0 => ("one quantum", quantum_ns),

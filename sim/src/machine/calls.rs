@@ -153,7 +153,7 @@ impl Machine<'_> {
     }
 
     fn refuse_call(&mut self, thread: usize, why: &'static str) -> Done {
-        self.threads[thread].stats.refusals += 1;
+        self.refuse_step(thread, why);
         self.log_context("refuse", None, Some(thread), None, why);
         Done::Next
     }
@@ -320,7 +320,7 @@ impl Machine<'_> {
             Errand::Serve(request) => self.serve(None, thread, request),
             Errand::Bind(grant) => {
                 if !self.bind_grant(grant, thread) {
-                    self.threads[thread].stats.refusals += 1;
+                    self.refuse_step(thread, "the context cannot be bound");
                 }
                 if self.threads[thread].wait.is_some() {
                     self.wake_thread(thread, None);

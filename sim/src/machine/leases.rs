@@ -191,7 +191,7 @@ impl Machine<'_> {
             refused => {
                 let why = refused.map_or("no-room", |refusal| refusal.err().map_or("", |why| why.label()));
                 if let Some(by) = by {
-                    self.threads[by].stats.refusals += 1;
+                    self.refuse_step(by, why);
                 }
                 // A replacement that is refused leaves what there is.
                 if live.is_none() {

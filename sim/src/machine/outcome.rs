@@ -8,7 +8,7 @@ use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
-use mainspring_report::{ContextReport, JobsReport, Report, Telemetry, ThreadReport, told};
+use mainspring_report::{ContextReport, JobsReport, RefusedStep, Report, Telemetry, ThreadReport, told};
 use mainspring_sched::{Cpu, Entity, State};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -150,6 +150,9 @@ impl Machine<'_> {
                 jobs,
                 timeouts: stats.timeouts,
                 refusals: stats.refusals,
+                first_refusal: stats
+                    .first_refusal
+                    .map(|(at, why)| RefusedStep { time_ns: at.get(), reason: why.to_owned() }),
                 late: stats.late,
                 dropped: stats.dropped,
                 failures: stats.failures,

@@ -132,14 +132,14 @@ impl Machine<'_> {
             Step::Bind(target) => self.bind_step(thread, target),
             Step::Unbind => {
                 if !self.release_context(thread) {
-                    self.threads[thread].stats.refusals += 1;
+                    self.refuse_step(thread, "the thread has no context of its own");
                 }
                 Done::Next
             }
             Step::Revoke(target) => {
                 for grant in self.grants.named(self.workload, target) {
                     if !self.revoke_grant(grant, "step") {
-                        self.threads[thread].stats.refusals += 1;
+                        self.refuse_step(thread, "the context is not there any more");
                     }
                 }
                 Done::Next
@@ -168,14 +168,14 @@ impl Machine<'_> {
             }
             // Virtual threads have neither memory nor an operating system.
             Step::Alloc(_) | Step::Syscall => {
-                self.threads[thread].stats.refusals += 1;
+                self.refuse_step(thread, "a simulated thread has neither memory nor an operating system");
                 Done::Next
             }
             Step::Exit => Done::Stay(Progress::Exit),
             Step::Lease(lease) => Done::Stay(Progress::Lease(lease)),
             Step::Release(lease) => {
                 if !self.release_lease(lease) {
-                    self.threads[thread].stats.refusals += 1;
+                    self.refuse_step(thread, "the lease is not granted");
                 }
                 Done::Next
             }
@@ -244,13 +244,12 @@ impl Machine<'_> {
             && kind != WaitKind::Call
             && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
         {
-            self.threads[thread].stats.refusals += 1;
+            self.refuse_step(thread, "on borrowed time a thread waits for calls alone");
             return None;
         }
-        let thread = &mut self.threads[thread];
         let timeout = match deadline {
             None => None,
-            Some(deadline) => match self.quota.take(thread.process) {
+            Some(deadline) => match self.quota.take(self.threads[thread].process) {
                 Ok(permit) => Some(Timeout { deadline, user_data: 0, permit }),
                 Err(
                     QuotaError::Process { .. }
@@ -258,13 +257,20 @@ impl Machine<'_> {
                     | QuotaError::UnknownProcess { .. },
                 ) => {
                     cold_path();
-                    thread.stats.refusals += 1;
+                    self.refuse_step(thread, "no timed wait is left in the quota");
                     return None;
                 }
             },
         };
-        thread.wait = Some(kind);
+        self.threads[thread].wait = Some(kind);
         Some(timeout)
+    }
+
+    /// A step of `thread` is refused, and its program goes on behind it.
+    pub(super) fn refuse_step(&mut self, thread: usize, why: &'static str) {
+        let stats = &mut self.threads[thread].stats;
+        stats.refusals += 1;
+        stats.first_refusal.get_or_insert((self.now, why));
     }
 
     /// `thread` comes to the same step again, which it has begun.
@@ -337,7 +343,7 @@ impl Machine<'_> {
         let base = self.bases[table];
         let mut instances = base..base + self.workload.threads[table].instances();
         let Some(free) = instances.find(|index| self.threads[*index].home.is_none()) else {
-            self.threads[thread].stats.refusals += 1;
+            self.refuse_step(thread, "all threads of that name live");
             return;
         };
         let place = self.starting_place(free).unwrap_or_else(|| self.place_new(free, Some(cpu)));
@@ -421,7 +427,7 @@ impl Machine<'_> {
             }
             Err(refused) => {
                 debug_assert!(false, "{refused}");
-                self.threads[index].stats.refusals += 1;
+                self.refuse_step(index, "no CPU has a seat for the thread");
             }
         }
     }

@@ -208,7 +208,7 @@ impl Machine<'_> {
         if self.rings[ring].mode() == RingMode::Syscall || !self.rings[ring].room_for_completions() {
             // Only this thread could make room, by reaping: its other entries are not taken.
             self.rings[ring].owner_step = OwnerStep::None;
-            self.threads[thread].stats.refusals += 1;
+            self.refuse_step(thread, "the ring is full, and its completions are not reaped");
             self.log_ring("ring-full", ring, Some(thread), Some(u64::from(left)), "completions not reaped");
             return Done::Next;
         }
@@ -221,7 +221,7 @@ impl Machine<'_> {
         if self.rings[ring].owner == thread {
             return None;
         }
-        self.threads[thread].stats.refusals += 1;
+        self.refuse_step(thread, "the ring is another thread's");
         self.log_ring("ring-refuse", ring, Some(thread), None, "not-the-owner");
         Some(Done::Next)
     }

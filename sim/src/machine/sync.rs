@@ -57,7 +57,7 @@ impl<'w> Machine<'w> {
         match self.with_sync(Some(cpu), |sync, threads| sync.step(thread, step, threads)) {
             Came::Through => Done::Next,
             Came::Refused => {
-                self.threads[thread].stats.refusals += 1;
+                self.refuse_step(thread, "the object is not the thread's to release");
                 Done::Next
             }
             Came::Waits => {

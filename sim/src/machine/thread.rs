@@ -105,6 +105,8 @@ pub(super) struct Stats {
     pub switches: u64,
     pub timeouts: u64,
     pub refusals: u64,
+    /// When a step was first refused, and why.
+    pub first_refusal: Option<(Nanos, &'static str)>,
     /// Calls that ended without an answer, or with an exception.
     pub failures: u64,
     /// Calls that were answered after their deadline.

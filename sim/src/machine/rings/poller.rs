@@ -116,7 +116,7 @@ impl Machine<'_> {
                 one.polling = Poller::new(identity);
             }
         } else {
-            self.threads[thread].stats.refusals += 1;
+            self.refuse_step(thread, "the thread may not poll the ring");
             self.log_ring("ring-refuse", ring, Some(thread), None, "not-the-poller");
         }
         allowed
