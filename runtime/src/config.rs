@@ -49,6 +49,8 @@ pub struct Config {
     pub(crate) abandons_overflowed: bool,
     pub(crate) migrates_started_tasks: bool,
     pub(crate) watchdog: Option<Watchdog>,
+    #[cfg(feature = "console")]
+    pub(crate) observed_tasks: usize,
 }
 
 impl Default for Config {
@@ -97,6 +99,8 @@ impl Config {
             abandons_overflowed: false,
             migrates_started_tasks: false,
             watchdog: Some(Watchdog::default()),
+            #[cfg(feature = "console")]
+            observed_tasks: 0,
         }
     }
 

@@ -172,6 +172,7 @@ impl<F: Future> FutureBody<F> {
 impl<'scope> Nursery<'scope, '_> {
     /// Spawns a future as a child. It runs on a borrowed stack while it is polled and needs none while it waits. Needs
     /// `CapExecutor` beside `CapSpawn`.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn_future<F>(&self, future: F) -> Result<Handle<'scope, F::Output>, SpawnError>
     where
         F: Future + Send + 'scope,
@@ -183,6 +184,7 @@ impl<'scope> Nursery<'scope, '_> {
 
 impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// Spawns a future as a child, with these options. Needs `CapExecutor` beside `CapSpawn`.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn_future<F>(self, future: F) -> Result<Handle<'scope, F::Output>, SpawnError>
     where
         F: Future + Send + 'scope,

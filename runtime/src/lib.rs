@@ -46,6 +46,11 @@ pub mod live;
 pub mod meter;
 pub mod metrics;
 pub mod nursery;
+#[cfg(feature = "console")]
+pub mod observe;
+#[cfg(not(feature = "console"))]
+#[path = "unobserved.rs"]
+mod observe;
 mod os_threads;
 mod panic_strategy;
 mod parker;

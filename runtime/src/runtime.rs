@@ -17,6 +17,7 @@ use crate::io::readiness::Sides;
 use crate::lease::Watch;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::observe::Observed;
 use crate::os_threads::OsThreads;
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::{Stealer, deques};
@@ -245,6 +246,8 @@ pub(crate) struct Inner {
     pub(crate) os_threads: OsThreads,
     /// If a subscriber wants them.
     pub(crate) spans: Option<Spans>,
+    /// If the configuration asks for it.
+    pub(crate) observed: Option<Arc<Observed>>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -462,6 +465,7 @@ impl Runtime {
             leases: Watch::default(),
             os_threads: OsThreads::new(workers),
             spans: Spans::if_wanted(),
+            observed: Observed::if_wanted(&config),
             config,
         });
         let me = inner.me.clone();

@@ -191,6 +191,7 @@ fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
     // SAFETY: as above.
     *unsafe { &*job }.thief.lock() = Some(task);
     spans::adopted(task, parent);
+    task.mark.adopted(&task);
     let stolen = Stolen(job);
     // SAFETY: the slot is empty and not published; the job outlives the task, whose end sets the job's latch.
     unsafe {

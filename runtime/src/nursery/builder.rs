@@ -158,6 +158,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
 
     /// Spawns the child.
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> T + Send + 'scope,
@@ -167,6 +168,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     /// Spawns the child, without a handle.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn start<F>(self, f: F) -> Result<(), SpawnError>
     where
         F: FnOnce(&Cx) + Send + 'scope,
@@ -175,6 +177,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     /// As [`SpawnBuilder::start`]. `then` is called when the child is spawned, before its spawner may be stopped.
+    #[cfg_attr(feature = "console", track_caller)]
     pub(super) fn start_then<F>(self, f: F, then: impl FnOnce()) -> Result<(), SpawnError>
     where
         F: FnOnce(&Cx) + Send + 'scope,
@@ -192,6 +195,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     /// Spawns a child whose error fails the nursery.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn_try<F, T, E>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
@@ -297,6 +301,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     pub(super) fn launch<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
@@ -317,6 +322,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         self.nursery.audited("CapExecutor", "spawn_future", cap).map(|_| ())
     }
 
+    #[cfg_attr(feature = "console", track_caller)]
     pub(crate) fn launch_future<F>(
         self,
         future: FutureBody<F>,
@@ -396,6 +402,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
+    #[cfg_attr(feature = "console", track_caller)]
     pub(super) fn publish(
         mut self,
         has_handle: bool,

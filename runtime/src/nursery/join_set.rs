@@ -90,11 +90,13 @@ impl<'n, 'scope, 'env, T: Send + 'scope> JoinSet<'n, 'scope, 'env, T> {
     }
 
     /// Spawns a child with the default budget.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn(&mut self, f: impl FnOnce(&Cx) -> T + Send + 'scope) -> Result<TaskId, SpawnError> {
         self.spawn_with(self.nursery.builder(), f)
     }
 
     /// Spawns a child with options.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn_with(
         &mut self,
         builder: SpawnBuilder<'_, 'scope, 'env>,

@@ -205,6 +205,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     }
 
     /// Spawns a child with the default budget. It may borrow from around the nursery.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> T + Send + 'scope,
@@ -215,6 +216,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Spawns a child whose result is not asked for: cheaper than a spawn whose handle is dropped. The nursery waits for it
     /// as for any other.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn start<F>(&self, f: F) -> Result<(), SpawnError>
     where
         F: FnOnce(&Cx) + Send + 'scope,
@@ -240,6 +242,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     }
 
     /// Spawns a child whose error fails the nursery.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn spawn_try<F, T, E>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
@@ -250,6 +253,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     }
 
     #[inline]
+    #[cfg_attr(feature = "console", track_caller)]
     fn launch<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
@@ -283,6 +287,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// A child that has been paid for, with nothing to run yet. No other thread knows of it.
     #[inline(always)]
+    #[cfg_attr(feature = "console", track_caller)]
     fn bear(&self, budget: Budget, has_handle: bool) -> TaskPtr {
         let rt = self.core.rt();
         let (task, id, entity) = match self.owner {
@@ -294,6 +299,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             None => (rt.slab.take_shared(), rt.host_task_id(), 0),
         };
         task.born(id, self.core, budget, has_handle);
+        task.mark.born(rt);
         task.entity.store(entity, Ordering::Relaxed);
         task.own_stack.store(false, Ordering::Relaxed);
         task
@@ -305,6 +311,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         if self.guest.is_none() {
             self.core.wait_group.add();
         }
+        task.mark.spawned(&task);
         spans::spawned(task);
     }
 

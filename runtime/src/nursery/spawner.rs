@@ -88,11 +88,13 @@ impl<'scope> Nursery<'scope, '_> {
 impl<'scope> Spawner<'scope> {
     /// Spawns a child of the nursery, with the default budget. What it may do is what the nursery's children may, and this task.
     /// Needs `CapSpawn`. Costs the task one op, and the nursery's pool what a spawn costs.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn start(&self, cx: &Cx, f: impl FnOnce(&Cx) + Send + 'scope) -> Result<(), SpawnError> {
         self.start_with(cx, |builder| builder, f)
     }
 
     /// As [`Spawner::start`], with options.
+    #[cfg_attr(feature = "console", track_caller)]
     pub fn start_with(
         &self,
         cx: &Cx,
@@ -111,6 +113,7 @@ impl<'scope> Spawner<'scope> {
         self.spawn_as(&nursery, mine, options, f)
     }
 
+    #[cfg_attr(feature = "console", track_caller)]
     fn spawn_as(
         &self,
         nursery: &Nursery<'scope, 'scope>,

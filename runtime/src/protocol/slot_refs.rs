@@ -45,6 +45,12 @@ impl SlotRefs {
         }
     }
 
+    /// How many there are, at some moment.
+    #[cfg(feature = "console")]
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// One less.
     pub fn let_go(&self) -> LetGo {
         // Release: what this reference did comes before the memory goes. Acquire: what the others did, too.

@@ -224,6 +224,7 @@ where
         };
     }
     task.body.set(Some(&Kind::<F>::BODY));
+    task.mark.holds_future();
     // SAFETY: the caller holds the task and its storage is empty.
     unsafe { put(task, future) };
 }

@@ -11,7 +11,7 @@
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
 //! | `link` | the free list; of a Ready task, the inbox that it is in |
-//! | `forks`, `job` | the holder |
+//! | `forks`, `job`, `mark` | the holder |
 //! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
 
@@ -29,6 +29,7 @@ use crate::caps::Held;
 use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
+use crate::observe::{self, Mark};
 use crate::protocol::bias::Home;
 use crate::protocol::granted::Granted;
 use crate::protocol::inbox::Linked;
@@ -51,7 +52,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 80;
+pub(crate) const BODY: usize = 80 - size_of::<Mark>();
 
 /// In `exhausted`, above the five components.
 const LOST_TO_WORKER: u8 = 0x80;
@@ -180,6 +181,8 @@ pub(crate) struct Task {
     pub(crate) kept: AtomicPtr<Inner>,
     /// The next free slot, or the next task in an inbox.
     pub(crate) link: prim::AtomicPtr<Task>,
+    /// Where what it does is noted.
+    pub(crate) mark: Mark,
     storage: Storage,
 }
 
@@ -259,6 +262,7 @@ impl Task {
             wakers: SlotRefs::new(),
             kept: AtomicPtr::new(null_mut()),
             link: prim::AtomicPtr::new(null_mut()),
+            mark: Mark::none(),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -576,6 +580,8 @@ impl Task {
         // SAFETY: the seats of a runtime live as long as its slots.
         if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
             crate::worker::schedule(Runnable::woken(TaskPtr::of(self)), worker);
+        } else {
+            observe::note_early_wake(self, worker);
         }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) use fair_tasks::handing_over;
 pub(crate) use turn::Back;
 
 use crate::io::readiness::Events;
+use crate::observe::Running;
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::Owner;
 use crate::protocol::roster::interrupt;
@@ -78,15 +79,17 @@ pub(crate) struct Worker {
     share: *const Share,
     section_flag: Arc<SectionFlag>,
     pub(crate) is_virtual: bool,
-    /// Neither virtual nor fair, and without spans.
+    /// Neither virtual nor fair, without spans, and its tasks are not observed.
     is_plain: bool,
-    /// It enters the spans of its tasks.
+    /// It enters the spans of its tasks, or notes what they do.
     traces: bool,
-    /// A task that returns reports only to its handle and its nursery: the runtime is neither virtual nor does it keep
-    /// spans.
+    /// A task that returns reports only to its handle and its nursery: the runtime is neither virtual, nor does it keep spans or
+    /// observe its tasks.
     ends_simply: bool,
     /// The current task's span.
     entered: RefCell<Option<EnteredSpan>>,
+    /// The current task's record, if it is observed.
+    pub(crate) running: Running,
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
@@ -185,6 +188,7 @@ pub(crate) fn set_current(worker: *const Worker) {
 /// thread, or, if that is none of the task's runtime, to all.
 pub(crate) fn schedule(task: Runnable, worker: Option<&Worker>) {
     spans::woken(task.ptr());
+    task.mark.woken(task.ptr());
     let here = worker.filter(|worker| worker.is_of_runtime_of(&task));
     match here {
         Some(here) if here.may_queue(&task) => here.push_woken(task),
@@ -195,15 +199,17 @@ pub(crate) fn schedule(task: Runnable, worker: Option<&Worker>) {
 impl Worker {
     pub(crate) fn new(rt: &Inner, index: usize, deque: Owner, victims: Victims) -> Self {
         let discipline = Discipline::of(rt, index);
+        let traces = rt.spans.is_some() || rt.observed.is_some();
         Self {
             rt,
             share: &raw const rt.shares[index],
             section_flag: rt.shares[index].section_flag.clone(),
             is_virtual: rt.is_virtual(),
-            is_plain: !rt.is_virtual() && !discipline.is_fair() && rt.spans.is_none(),
-            traces: rt.spans.is_some(),
-            ends_simply: !rt.is_virtual() && rt.spans.is_none(),
+            is_plain: !rt.is_virtual() && !discipline.is_fair() && !traces,
+            traces,
+            ends_simply: !rt.is_virtual() && !traces,
             entered: RefCell::new(None),
+            running: Running::none(),
             tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
@@ -394,6 +400,7 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn push_woken_at_home(&self, task: TaskPtr) {
         spans::woken(task);
+        task.mark.woken(task);
         self.push_woken(Runnable::woken(task));
     }
 

@@ -1,4 +1,4 @@
-//! What others see of a worker's work: samples of how long tasks run and wait, and the span of the current task.
+//! What others see of a worker's work: samples of how long tasks run and wait, and the span and the record of the current task.
 
 use super::Worker;
 use super::turn::After;
@@ -43,11 +43,12 @@ impl Worker {
         self.my_share().wake_latency.record(now_ns.saturating_sub(woken));
     }
 
-    /// Leaves the span of the task that ran, and enters the span of the task that is about to run.
+    /// Leaves the span and the record of the task that ran, and enters those of the task that is about to run.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_span(&self, task: TaskPtr) {
-        self.exit_span();
+        self.running.go_on(&task, self.rt());
+        self.leave_span();
         if let Some(spans) = &self.rt().spans {
             *self.entered.borrow_mut() = tell_subscriber(|| spans.of(task).entered());
         }
@@ -57,19 +58,34 @@ impl Worker {
     #[inline]
     pub(super) fn exit_span(&self) {
         if self.traces {
-            // Dropped outside of the borrow: a subscriber may do much then.
-            let left = self.entered.borrow_mut().take();
-            tell_subscriber(|| drop(left));
+            self.leave_record();
+            self.leave_span();
         }
+    }
+
+    fn leave_span(&self) {
+        // Dropped outside of the borrow: a subscriber may do much then.
+        let left = self.entered.borrow_mut().take();
+        tell_subscriber(|| drop(left));
+    }
+
+    /// The current task is about to wait: from then on another thread may go on with it.
+    #[inline(always)]
+    pub(super) fn leave_record(&self) {
+        self.running.leave(self.rt());
     }
 
     /// The task is over, whether it runs here or never ran.
     #[inline]
     pub(super) fn close_span(&self, task: TaskPtr) {
+        if !self.traces {
+            return;
+        }
+        if std::ptr::eq(self.current.get(), task.raw()) {
+            self.exit_span();
+        }
+        task.mark.end(self.rt());
         if let Some(spans) = &self.rt().spans {
-            if std::ptr::eq(self.current.get(), task.raw()) {
-                self.exit_span();
-            }
             spans.close(task);
         }
     }

@@ -90,6 +90,7 @@ impl Worker {
         let queue = After::Queue(TaskPtr::of(task));
         if self.chooses_on_own_stack() {
             self.bill(task);
+            task.mark.yielded(self.rt());
             task.state.step(Event::Yield);
             return self.leave_to_worker(task, queue);
         }
@@ -97,6 +98,7 @@ impl Worker {
             // No other task is ready: it goes on, with a new turn.
             return self.begin_turn();
         };
+        task.mark.yielded(self.rt());
         task.state.step(Event::Yield);
         self.leave(task, queue, Some(next));
     }
@@ -284,6 +286,7 @@ impl Worker {
         if !task.listed.load(Ordering::Relaxed) {
             task.nursery().enlist(&task);
         }
+        self.leave_record();
         self.current.set(null());
         self.after.set(After::Wait(task, Event::Block));
         self.finish_switch();
