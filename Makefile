@@ -271,7 +271,7 @@ fuzz-capi: setup ## Random sequences of calls of the C library against a model (
 
 .PHONY: soak
 soak: setup ## For hours: a million damaged workload files and records, 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs, calls of the C library
-	$(call run-phases,fuzz-files fuzz-lang-soak test-native test-plugins soak-cluster fuzz-capi fuzz-runtime-soak memcheck-runtime memcheck-capi trees soak-server soak-hostile fuzz-kernel-soak sweeps)
+	$(call run-phases,fuzz-files fuzz-lang-soak test-native test-plugins test-console soak-cluster fuzz-capi fuzz-runtime-soak memcheck-runtime memcheck-capi trees soak-server soak-hostile fuzz-kernel-soak sweeps)
 
 .PHONY: fuzz-files
 fuzz-files: setup ## Damaged workload files, flight records and recordings of Linux: read or refused (COUNT=n)
@@ -292,6 +292,37 @@ test-plugins: setup ## The WebAssembly plugins: tests, attacks and lints; builds
 	$(CARGO) test --locked --manifest-path plugins/wasm/Cargo.toml --target-dir target/plugins
 	$(CARGO) clippy --locked --manifest-path plugins/wasm/Cargo.toml --target-dir target/plugins --all-targets -- -D warnings
 	$(CARGO) fmt --manifest-path plugins/wasm/Cargo.toml --check
+
+# The console is a workspace of its own, built below $(OUT)/console. Tasks are observed behind a feature of the runtime, whose tests are run here.
+CONSOLE_OUT = $(abspath $(OUT))/console
+CONSOLE = --locked --manifest-path console/Cargo.toml --target-dir "$(CONSOLE_OUT)"
+
+.PHONY: test-console
+test-console: setup ## The server for tokio-console: tests as a client and as a hostile one, and lints; builds gRPC the first time
+	$(CARGO) test --locked --package mainspring-runtime --features console --lib observe::
+	$(CARGO) test --locked --package mainspring-runtime --features console --test observe
+	$(CARGO) clippy --locked --package mainspring-runtime --features console --lib --test observe -- -D warnings
+	$(CARGO) test $(CONSOLE)
+	$(CARGO) clippy $(CONSOLE) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CONSOLE) --no-deps --package mainspring-console --package mainspring-runtime
+	$(CARGO) fmt --manifest-path console/Cargo.toml --check
+
+.PHONY: run-console
+run-console: setup ## A runtime for tokio-console to look at: start that in another terminal (SECONDS=60)
+	$(CARGO) run --quiet $(CONSOLE) --example shop -- $(or $(SECONDS),60)
+
+# What it costs to observe tasks, in instructions: two counts of each, so that what the program does once falls out.
+.PHONY: count-console
+count-console: setup-valgrind ## Instructions of a yield, a wake and a spawn: without the feature console, with it, and observed
+	counted() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$$@" 2>&1 | sed -n 's/.*Collected : //p'; }
+	for features in '' console; do
+	    $(CARGO) build --quiet --release --locked --package mainspring-runtime --features "$$features" --example switch_cost
+	    for observed in '' $${features:+observed}; do for what in yields wakes spawns; do
+	        few="$$(counted "$(OUT)/release/examples/switch_cost" $$what 20000 $$observed)"
+	        many="$$(counted "$(OUT)/release/examples/switch_cost" $$what 120000 $$observed)"
+	        printf '%-8s %-10s %-9s %5d\n' "$$what" "$${features:-without}" "$$observed" $$(( (many - few) / 100000 ))
+	    done; done
+	done
 
 # The cluster is a workspace of its own, built below $(OUT)/cluster. Its tests need the mainspring command, and a NATS server.
 CLUSTER_NEEDS := nats-server:nats-server
