@@ -1,7 +1,7 @@
 //! Calls that cost nothing count towards the quantum: no loop of them keeps a worker from its other tasks.
 //!
 //! Every public operation that a task can repeat, and that does not charge an op, passes one of the functions here
-//! first. `tests/free_calls.rs` holds a table of all public operations against the sources, and repeats each of them beside
+//! first. `tests/free_calls` holds a table of all public operations against the sources, and repeats each of them beside
 //! a task that must get on.
 //!
 //! - An operation that takes a context is a yield point: [`count`] gives way when the quantum is over.
