@@ -23,10 +23,10 @@ TRACE_NEEDS := python3:python3-venv
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain families hostile-memory scheduling-context donation-storm session-context inversion deadlines scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain families hostile-memory scheduling-context donation-storm passive-servers session-context inversion deadlines scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
 
 # Those that run once more on the kernel that checks itself.
-CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain families hostile-memory scheduling-context donation-storm session-context scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
+CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain families hostile-memory scheduling-context donation-storm passive-servers session-context scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
 # Those of the kernel that measures.
 MEASURED_PROOFS := evidence evidence-said
 

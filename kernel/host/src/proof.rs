@@ -207,6 +207,10 @@ const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,se
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
      context:root=5000000/20000000,time:21";
 
+/// The same with endpoints that have a context of their own.
+const PASSIVE_STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
+     context:root=5000000/20000000,context:own=2000000/20000000:serves=d:serves=e,time:21";
+
 /// Leases, a session that they end with, an endpoint that is told, and a context that pays.
 const LEASES: &str = "console,timer,threads,control,processes,park,memory,policy,info,leases,session,call:e,serve:e,\
      context:a=2000000/20000000";
@@ -727,6 +731,22 @@ pub const PROOFS: &[Proof] = &[
         settings: "",
         programs: &["donation-storm"],
         markers: &[
+            "donation-storm: one_place=ok budgets=ok nobody_waits=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 300,
+    },
+    Proof {
+        name: "passive-servers",
+        about: "the same where servers that have no context serve on that of their endpoint",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "donation-storm", PASSIVE_STORM, "")],
+        settings: "",
+        programs: &["donation-storm"],
+        markers: &[
+            "donation-storm: passive_servers=ok",
             "donation-storm: one_place=ok budgets=ok nobody_waits=ok",
             "hard_path_allocations=0",
             "kernel: status=ok",
