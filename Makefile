@@ -440,13 +440,17 @@ run-records: setup-qemu kernel ## Workloads on the kernel, whose records are jud
 	MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" kernel/proofs/records.sh "$(OUT)/debug/mainspring"
 
 .PHONY: run-effects
-run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights and a closed endpoint have the same effect on both
+run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights, endpoints, sessions and rings have the same effect on both
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --quiet
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --on qemu --counted --verify \
 	    --record "$(OUT)/kernel-effects.msr"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-effects.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --quiet
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --on qemu --counted --verify \
+	    --record "$(OUT)/kernel-authority.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-authority.msr"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/hostile-policy.toml --on qemu --counted --verify >"$(OUT)/kernel-policy.txt"
 	for told in '3 updates taken, the last epoch is 4; 3 refused' 'epoch 2 is not above 3' "the recovery thread is not the policy's" \
 	    "weight 65535 is outside of the manifest's bounds" 'was slow' 'was lost at .*: it ended'; do
