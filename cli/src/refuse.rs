@@ -26,8 +26,6 @@ enum What {
     },
     /// An endpoint whose context is a node of an island.
     NodeOfEndpoint(String),
-    /// A thread that may be bound to a context that threads of another session may be bound to.
-    TwoSessions(String),
     Step {
         thread: String,
         verb: &'static str,
@@ -84,11 +82,6 @@ impl fmt::Display for Cannot {
                 "endpoint {name:?}: its context is a node of an island, which {host} makes when the island is admitted, after the \
                  endpoint"
             )?,
-            What::TwoSessions(thread) => write!(
-                f,
-                "thread {thread:?}: it may be bound to a context that threads of another session may be bound to; on {host} a \
-                 context is of one session"
-            )?,
             What::Step { thread, verb } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of the step `{verb}`")?;
             }
@@ -132,16 +125,9 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
             return refuse(What::MachineKey(key), workload.places.table("machine"));
         }
     }
-    if machine == Machine::Qemu {
-        if let Some(endpoint) =
-            workload.endpoints.iter().find(|endpoint| is_served_on_node(workload, endpoint))
-        {
-            return refuse(What::NodeOfEndpoint(endpoint.name.clone()), workload.places.table("endpoint"));
-        }
-        if let Some(table) = layout::shares_context_across_sessions(workload) {
-            let thread = workload.threads[table].name.clone();
-            return refuse(What::TwoSessions(thread), workload.places.thread(table));
-        }
+    let on_node = workload.endpoints.iter().find(|endpoint| is_served_on_node(workload, endpoint));
+    if let Some(endpoint) = on_node.filter(|_| machine == Machine::Qemu) {
+        return refuse(What::NodeOfEndpoint(endpoint.name.clone()), workload.places.table("endpoint"));
     }
     for (number, spec) in workload.threads.iter().enumerate() {
         if machine != Machine::Linux && spec.budget.is_some() {
@@ -327,17 +313,6 @@ mod tests {
              [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n"
         );
         assert_eq!(refused(&node), (Some(9), What::NodeOfEndpoint("x".into())));
-        let bound = |name: &str| {
-            format!(
-                "[[thread]]\nname = \"{name}\"\nsession = \"{name}\"\nprogram = [\"bind c\", \"run 1ms\", \"unbind\"]\n"
-            )
-        };
-        let two = format!(
-            "{context}[[session]]\nname = \"a\"\n[[session]]\nname = \"b\"\n{}{}",
-            bound("a"),
-            bound("b")
-        );
-        assert_eq!(refused(&two), (Some(13), What::TwoSessions("b".into())));
         let wide = format!("[machine]\ncpus = 17\n{thread}");
         assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";

@@ -69,16 +69,6 @@ fn bound_by(workload: &Workload, table: usize) -> impl Iterator<Item = usize> + 
     spec.context.into_iter().chain(stepped).chain(defaults)
 }
 
-/// A table whose threads may be bound to a context that threads of another session may be bound to as well: on the kernel a context
-/// is of one session.
-pub fn shares_context_across_sessions(workload: &Workload) -> Option<usize> {
-    let mut session_of = vec![None; workload.contexts.len()];
-    (0..workload.threads.len()).find(|table| {
-        let session = workload.threads[*table].session;
-        bound_by(workload, *table).any(|context| *session_of[context].get_or_insert(session) != session)
-    })
-}
-
 /// Which process of the kernel each table, context and session of the workload is in.
 #[derive(Debug)]
 pub struct Layout {
@@ -92,8 +82,6 @@ pub struct Layout {
     pub devices: Vec<usize>,
     /// See `devices`.
     pub network: usize,
-    /// Whether threads of a process are in different sessions, or some in none, by process.
-    mixed: Vec<bool>,
 }
 
 /// Tables that are merged step by step.
@@ -125,20 +113,10 @@ impl Merged {
 }
 
 impl Layout {
-    /// The workload's own processes, each divided by session, but for tables that have something in common which a process of the
-    /// kernel has to itself: memory, if their threads unpark, spawn, join or synchronise with each other, or one polls a ring of the
+    /// The workload's own processes, but for tables that have something in common which a process of the kernel has to itself: memory, if their threads unpark, spawn, join or synchronise with each other, or one polls a ring of the
     /// other; a context that both use; a session.
     pub fn of(workload: &Workload) -> Self {
-        let mut processes = Vec::new();
-        let mut process_of = |spec: &ThreadSpec| {
-            let wanted = (spec.process, spec.session);
-            let known = processes.iter().position(|one| *one == wanted);
-            known.unwrap_or_else(|| {
-                processes.push(wanted);
-                processes.len() - 1
-            })
-        };
-        let mut merged = Merged(workload.threads.iter().map(&mut process_of).collect());
+        let mut merged = Merged(workload.threads.iter().map(|spec| spec.process).collect());
         let mut of_context = vec![None; workload.contexts.len()];
         let mut of_session = vec![None; workload.sessions.len()];
         let mut of_sync = vec![None; workload.sync.len()];
@@ -219,14 +197,13 @@ impl Layout {
             sessions: of_session.into_iter().map(|table| table.map(|table| threads[table])).collect(),
             devices: workload.interrupts.iter().map(|device| of(driven(device))).collect(),
             network: of(workload.network.as_ref().and_then(|network| lessor(network.cpu))),
-            mixed: mixed(workload, &threads),
             threads,
         }
     }
 
     /// How many processes there are.
     pub fn count(&self) -> usize {
-        self.mixed.len()
+        self.threads.iter().max().map_or(1, |last| last + 1)
     }
 
     /// The process that closes an endpoint: the first that serves it, or the first of all.
@@ -240,35 +217,10 @@ impl Layout {
         island.nodes.first().map_or(0, |node| self.contexts[node.context])
     }
 
-    /// The sessions that a process holds without being in them: some of its threads are in one, and others are not.
+    /// The sessions that a process holds: some of its threads are in them.
     pub fn held_sessions(&self, process: usize) -> impl Iterator<Item = usize> + '_ {
-        let held = move |session: &usize| self.mixed[process] && self.sessions[*session] == Some(process);
-        (0..self.sessions.len()).filter(held)
+        (0..self.sessions.len()).filter(move |session| self.sessions[*session] == Some(process))
     }
-
-    /// Whether a process is in a session with all its threads.
-    pub fn is_in_session(&self, process: usize) -> bool {
-        !self.mixed[process] && self.sessions.contains(&Some(process))
-    }
-
-    /// The session that a context is of, in a process that holds several.
-    pub fn session_of_context(&self, workload: &Workload, context: usize) -> Option<usize> {
-        let binds = |table: &usize| bound_by(workload, *table).any(|bound| bound == context);
-        let table = (0..workload.threads.len()).find(binds)?;
-        workload.threads[table].session.filter(|_| self.mixed[self.threads[table]])
-    }
-}
-
-/// By process, whether its tables are in different sessions, or some of them in none.
-fn mixed(workload: &Workload, threads: &[usize]) -> Vec<bool> {
-    let count = threads.iter().max().map_or(1, |last| last + 1);
-    let is_mixed = |process: usize| {
-        let tables = workload.threads.iter().zip(threads).filter(|(_, of)| **of == process);
-        let mut sessions = tables.map(|(spec, _)| spec.session);
-        let first = sessions.next().flatten();
-        sessions.any(|session| session != first)
-    };
-    (0..count).map(is_mixed).collect()
 }
 
 #[cfg(test)]
@@ -280,22 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_two_sessions_is_divided_unless_its_threads_have_memory_in_common() {
-        let text = |step: &str| {
-            format!(
-                "[[session]]\nname = \"alice\"\n[[session]]\nname = \"bob\"\n\
-                 [[thread]]\nname = \"a\"\nprocess = \"shared\"\nsession = \"alice\"\nprogram = [\"run 1ms\", \"{step}\"]\n\
-                 [[thread]]\nname = \"b\"\nprocess = \"shared\"\nsession = \"bob\"\nprogram = [\"park 1ms\"]\n\
-                 [[thread]]\nname = \"c\"\nprocess = \"shared\"\nprogram = [\"run 1ms\"]\n"
-            )
-        };
-        let apart = Layout::of(&workload(&text("sleep 1ms")));
-        assert_eq!(apart.threads, [0, 1, 2]);
-        assert!(apart.is_in_session(0) && apart.is_in_session(1) && !apart.is_in_session(2));
-        let together = Layout::of(&workload(&text("unpark b")));
-        assert_eq!(together.threads, [0, 0, 1]);
-        assert!(!together.is_in_session(0));
-        assert_eq!(together.held_sessions(0).collect::<Vec<_>>(), [0, 1]);
+    fn threads_of_one_session_are_in_the_process_that_holds_it_beside_threads_of_others() {
+        let text = "[[session]]\nname = \"alice\"\n[[session]]\nname = \"bob\"\n\
+             [[thread]]\nname = \"a\"\nsession = \"alice\"\nprogram = [\"run 1ms\", \"unpark b\"]\n\
+             [[thread]]\nname = \"b\"\nsession = \"bob\"\nprogram = [\"park 1ms\"]\n\
+             [[thread]]\nname = \"c\"\nprogram = [\"run 1ms\"]\n\
+             [[thread]]\nname = \"d\"\nsession = \"bob\"\nprogram = [\"run 1ms\"]\n";
+        let layout = Layout::of(&workload(text));
+        assert_eq!(layout.threads, [0, 0, 1, 0]);
+        let held = |process| layout.held_sessions(process).collect::<Vec<_>>();
+        assert_eq!((held(0), held(1)), (vec![0, 1], vec![]));
     }
 
     #[test]
@@ -329,19 +275,5 @@ mod tests {
              [[thread]]\nname = \"b\"\nprocess = \"pool\"\nprogram = [\"run 1ms\"]\n";
         let layout = Layout::of(&workload(text));
         assert_eq!((&layout.threads[..], &layout.contexts[..]), (&[0, 1, 1][..], &[1][..]));
-    }
-
-    #[test]
-    fn a_context_that_threads_of_two_sessions_may_be_bound_to_is_found() {
-        let text = |second: &str| {
-            workload(&format!(
-                "[[session]]\nname = \"alice\"\n[[session]]\nname = \"bob\"\n\
-                 [[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
-                 [[thread]]\nname = \"a\"\nsession = \"alice\"\nprogram = [\"bind c\", \"run 1ms\", \"unbind\", \"sleep 1ms\"]\n\
-                 [[thread]]\nname = \"b\"\nsession = \"{second}\"\nprogram = [\"bind c\", \"run 1ms\", \"unbind\", \"sleep 1ms\"]\n"
-            ))
-        };
-        assert_eq!(shares_context_across_sessions(&text("bob")), Some(1));
-        assert_eq!(shares_context_across_sessions(&text("alice")), None);
     }
 }

@@ -15,7 +15,7 @@ const ENDPOINTS: usize = 32;
 const CONTEXTS_EACH: usize = 8;
 const CONTEXTS: usize = 64;
 /// Sessions that one process holds.
-const SESSIONS_EACH: usize = 4;
+const SESSIONS_EACH: usize = 8;
 /// Islands, nodes of one, and leases of one process.
 const ISLANDS: usize = 8;
 const NODES: usize = ISLAND_NODES;

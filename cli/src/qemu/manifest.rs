@@ -48,7 +48,7 @@ pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
 }
 
 /// What the manifest says of an instance of a context. One that is spent under a lease is spent on the CPUs of that.
-fn granted(workload: &Workload, layout: &Layout, number: usize, instance: usize) -> String {
+fn granted(workload: &Workload, number: usize, instance: usize) -> String {
     let spec = &workload.contexts[number];
     let mut text = format!("{}/{}", spec.budget.get(), spec.period.get());
     let _ = write!(text, ":deadline={}:criticality={}", spec.deadline.get(), spec.criticality);
@@ -74,9 +74,6 @@ fn granted(workload: &Workload, layout: &Layout, number: usize, instance: usize)
     };
     for (endpoint, _) in workload.endpoints.iter().enumerate().filter(|(_, endpoint)| serves(endpoint)) {
         let _ = write!(text, ":serves={endpoint}");
-    }
-    if let Some(session) = layout.session_of_context(workload, number) {
-        let _ = write!(text, ":session={session}");
     }
     text
 }
@@ -125,9 +122,11 @@ pub fn grants(workload: &Workload, layout: &Layout, process: usize) -> Vec<Strin
             layout.contexts[number] == process && island_of(workload, number, *instance).is_none()
         };
         let instances = (0..spec.instances()).filter(own);
-        grants.extend(instances.map(|instance| {
-            format!("context:{number}.{instance}={}", granted(workload, layout, number, instance))
-        }));
+        grants.extend(
+            instances.map(|instance| {
+                format!("context:{number}.{instance}={}", granted(workload, number, instance))
+            }),
+        );
     }
     if workload.leases.iter().any(|lease| layout.threads[asker(workload, lease)] == process) {
         grants.push("leases:any".to_owned());
@@ -139,9 +138,6 @@ pub fn grants(workload: &Workload, layout: &Layout, process: usize) -> Vec<Strin
     let more = adjusted_percent(workload, layout, process);
     if more > 0 {
         grants.push(format!("time:{more}"));
-    }
-    if layout.is_in_session(process) {
-        grants.push("session".to_owned());
     }
     grants.extend(layout.held_sessions(process).map(|session| format!("session:{session}")));
     if let Some(policy) = &workload.policy {
@@ -234,26 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_threads_of_two_sessions_holds_both_and_says_whose_each_context_is() {
+    fn a_process_with_threads_of_two_sessions_holds_both() {
         let thread = |name: &str, step: &str| {
             format!(
-                "[[thread]]\nname = \"{name}\"\nsession = \"{name}\"\ncontext = \"{name}\"\nprogram = [\"{step}\", \"run 1ms\"]\n"
+                "[[thread]]\nname = \"{name}\"\nsession = \"{name}\"\nprogram = [\"{step}\", \"run 1ms\"]\n"
             )
         };
-        let context = |name: &str| format!("[[context]]\nname = \"{name}\"\n{TIME}");
         let sessions = "[[session]]\nname = \"a\"\n[[session]]\nname = \"b\"\n";
-        let text = |step: &str| {
-            let (a, b) = (context("a"), context("b"));
-            format!("{sessions}{a}{b}{}{}", thread("a", step), thread("b", "park 1ms"))
-        };
+        let text = |step: &str| format!("{sessions}{}{}", thread("a", step), thread("b", "park 1ms"));
         let together = manifest_of(&text("unpark b"));
-        assert!(together.contains(":depth=8:session=0,context:1.0="), "{together}");
-        assert!(together.contains(":depth=8:session=1,session:0,session:1 data=plan -- 0\n"), "{together}");
+        assert!(together.contains("info,session:0,session:1 data=plan -- 0\n"), "{together}");
         let apart = manifest_of(&text("sleep 1ms"));
-        assert!(
-            apart.contains(":depth=8,session data=plan -- 0\n") && !apart.contains("session="),
-            "{apart}"
-        );
+        assert!(apart.contains("info,session:0 data=plan -- 0\n"), "{apart}");
+        assert!(apart.contains("info,session:1 data=plan -- 1\n"), "{apart}");
     }
 
     #[test]

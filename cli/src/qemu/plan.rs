@@ -379,7 +379,7 @@ mod tests {
         let manifest = manifest(&workload, 1000);
         assert!(manifest.contains("endpoint 0 donation=off realtime=on window=4\n"), "{manifest}");
         let early = "context:1.0=2000000/20000000:deadline=15000000:criticality=1:priority=0:refills=8:depth=8:overrun=notify";
-        assert!(manifest.contains(&format!("info,call:0,{early},session data=plan -- 0\n")), "{manifest}");
+        assert!(manifest.contains(&format!("info,call:0,{early},session:0 data=plan -- 0\n")), "{manifest}");
         assert!(manifest.contains("info,serve:0,context:0.0=1000000/10000000"), "{manifest}");
         assert_eq!(contexts(&workload), [(1, 0), (0, 0)], "in the order of the processes");
         let plan = read(&encode(&workload, 7));

@@ -26,8 +26,8 @@
 //! ```
 //!
 //! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with. It does the
-//! operations on what it owns. Instance `n` of context `c` is granted to its process as `context:c.n`, and a process in a session
-//! finds that as `session`; one that holds session `s`, and has threads that are not in it, finds that as `session:s`. A table in whose
+//! operations on what it owns. Instance `n` of context `c` is granted to its process as `context:c.n`, and a process that has
+//! threads in session `s` finds that as `session:s`. A table in whose
 //! place the kernel polls has no thread of its own: its instance is the kernel's poller.
 
 use crate::frame::MAX_NOTE;

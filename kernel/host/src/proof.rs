@@ -203,6 +203,9 @@ const DEADLINES: &str = "console,timer,processes,park,info,call:ordered,serve:or
 /// A session with two contexts.
 const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\
      context:a=2000000/20000000,context:b=1000000/10000000";
+/// Two sessions that threads can enter, a context for each, and one that nobody uses.
+const HELD_SESSIONS: &str = "console,timer,threads,control,park,session:alice,session:bob,\
+     context:a=1000000/20000000,context:b=1000000/20000000,context:c=1000000/20000000";
 /// One context that those of the storm are made from: a quarter of a CPU. They have a fifth of a CPU in all.
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
      context:root=5000000/20000000,time:21";
@@ -709,6 +712,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[
             ("start", "session-context", SESSION, ""),
             ("start", "session-context", "console,timer,session", "leave"),
+            ("start", "session-context", HELD_SESSIONS, "hold"),
         ],
         settings: "",
         programs: &["session-context"],
@@ -716,6 +720,7 @@ pub const PROOFS: &[Proof] = &[
             "session: logout stale_marked=1 donation_inflight_skipped=1",
             "session-context: stale=ok",
             "session-context: returned_then_released=ok",
+            "session-context: held=ok",
             "session: logout stale_marked=0 donation_inflight_skipped=0",
             "hard_path_allocations=0",
             "kernel: status=ok",

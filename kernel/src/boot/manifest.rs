@@ -22,12 +22,12 @@
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
 //! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own; after a colon each
 //! may follow `deadline=NS`, `criticality=N`, `priority=N`, `refills=N`, `depth=N`, `cpus=BITS`, `overrun=` with `notify`, `fault` or
-//! `shutdown`, `handler=ENDPOINT`, which is told of its faults, `serves=ENDPOINT`, whose calls are served on it by threads that have no
-//! context, and `session=NAME`, which ends it. `time:PERCENT` lets
+//! `shutdown`, `handler=ENDPOINT`, which is told of its faults, and `serves=ENDPOINT`, whose calls are served on it by threads that have
+//! no context. `time:PERCENT` lets
 //! the process make contexts from its own for so much of one CPU; without it, the process has the contexts that it was given.
 //! `device:1af4.1041` is the PCI device with this vendor and kind; a manifest that names a device that is not there makes no sense.
-//! `session` begins a login session, which ends with the process. `session:NAME` begins one that the process holds and is not in: it has
-//! the contexts that are given to it alone. `leases` lets the process lease CPUs, for computing and for rings that
+//! `session` begins a login session, which ends with the process. `session:NAME` begins one that the process holds and is not in: its
+//! threads can enter it. `leases` lets the process lease CPUs, for computing and for rings that
 //! the kernel polls; `leases:any` in every mode. `policy-service` lets it be the policy service; `recovery` keeps that service from
 //! changing how the program's first thread is treated. `islands:PERCENT` lets it have realtime islands admitted, for so much of one CPU
 //! in all, those of the processes that it makes included.
@@ -228,7 +228,7 @@ fn context<'a>(name: &'a str, text: &'a str) -> Option<StartupContext<'a>> {
     let mut parts = text.split(':');
     let (budget, period) = parts.next()?.split_once('/')?;
     let mut spec = ContextSpec::new(Nanos::new(budget.parse().ok()?), Nanos::new(period.parse().ok()?));
-    let (mut handler, mut session, mut serves) = (None, None, heapless::Vec::new());
+    let (mut handler, mut serves) = (None, heapless::Vec::new());
     for part in parts {
         match part.split_once('=')? {
             ("deadline", ns) => spec.deadline = Nanos::new(ns.parse().ok()?),
@@ -243,11 +243,10 @@ fn context<'a>(name: &'a str, text: &'a str) -> Option<StartupContext<'a>> {
             ("overrun", "shutdown") => spec.overrun = Overrun::Shutdown,
             ("handler", endpoint) => handler = Some(endpoint_number(endpoint)?),
             ("serves", endpoint) => serves.push(endpoint_number(endpoint)?).ok()?,
-            ("session", name) => session = Some(name),
             _ => return None,
         }
     }
-    Some(StartupContext { name, spec, handler, serves, session })
+    Some(StartupContext { name, spec, handler, serves })
 }
 
 fn object(name: &str) -> Option<Object> {

@@ -63,8 +63,6 @@ pub struct StartupContext<'a> {
     pub handler: Option<u32>,
     /// Endpoints whose calls are served on it by threads that have no context.
     pub serves: heapless::Vec<u32, SERVES>,
-    /// The session that it is of, by the name of one that the process holds. Otherwise it is of the process's own.
-    pub session: Option<&'a str>,
 }
 
 /// Endpoints that one context serves.
@@ -394,13 +392,8 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
     let granted = program.contexts.iter().map(|context| &context.spec);
     contexts::open_ledger(&draft.process, granted, program.spare_percent)
         .map_err(|_| CapError::QuotaExceeded)?;
-    let named = |name: &str| held.iter().find(|(of, _)| of.strip_prefix("session:") == Some(name));
     let contexts = program.contexts.iter().map(|context| {
-        let session = match context.session {
-            Some(name) => Some(named(name).ok_or(CapError::InvalidParameter)?.1),
-            None => None,
-        };
-        let made = contexts::grant(&draft.process, context.spec.clone(), session);
+        let made = contexts::grant(&draft.process, context.spec.clone());
         let who = made.map_err(|_| CapError::RealtimeAdmissionDenied)?;
         if let Some(endpoint) = context.handler {
             contexts::handle_faults(who, endpoint);

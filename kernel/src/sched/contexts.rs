@@ -46,7 +46,7 @@ pub const CONTEXTS: usize = 64;
 /// Contexts that one process may hold at a time.
 const CONTEXTS_EACH: u64 = 8;
 /// Sessions that one process may hold and not be in.
-pub const SESSIONS_EACH: usize = 4;
+pub const SESSIONS_EACH: usize = 8;
 /// A hundredth of a CPU, in the unit of [`Resource::CpuShare`].
 const PERCENT: u64 = 10_000_000;
 /// What each release costs on top of its own work: two interrupts and decisions.
@@ -101,8 +101,7 @@ impl ContextMachine for Kernel {
     }
 
     fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
-        let session = *thread::find(thread)?.process().session.lock();
-        session.map(|(session, _)| session)
+        thread::find(thread)?.in_session()
     }
 
     /// It is told when nothing is locked, see [`tell_waiters`].
@@ -287,16 +286,12 @@ pub fn open_ledger<'s>(
     Ok(())
 }
 
-/// Grants `process`, whose ledger is open, a context of its own, in a session that it holds or else in the one that it is in.
-pub fn grant(
-    process: &Process,
-    spec: ContextSpec,
-    session: Option<SessionRef>,
-) -> Result<ContextRef, CreateError> {
+/// Grants `process`, whose ledger is open, a context of its own.
+pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateError> {
     let mut table = lock();
     let ledger = *process.resources.lock();
     let owner = Some(ProcessId::new(process.index()));
-    let session = session.or_else(|| process.session.lock().map(|(session, _)| session));
+    let session = process.session.lock().map(|(session, _)| session);
     let grant = Grant { session, process: owner, ledger, home: HomeCpu::Admitted };
     let _charged = arch::open_heap();
     begin();

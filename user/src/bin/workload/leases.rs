@@ -5,7 +5,7 @@
 use crate::contexts::context;
 use crate::plan::plan;
 use crate::{QUIET, begin_poller};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainspring_abi::kernel::FOREVER;
 use mainspring_abi::plan::{LEASE_WORDS, NONE, Note, lease_state, mode};
 use mainspring_user::CapError;
@@ -32,8 +32,8 @@ pub struct Lease {
     held: Mutex<Option<caps::Lease>>,
     /// Why there was none.
     refused: AtomicU32,
-    /// How it ended, if the kernel does not know it by that: a `LeaseEnd` plus one, or 0.
-    ended: AtomicU32,
+    /// Its thread has given it back: the kernel knows nothing of it any more.
+    released: AtomicBool,
 }
 
 impl Lease {
@@ -67,7 +67,7 @@ impl Lease {
             start: (start != NONE).then_some(start),
             held: Mutex::new(None),
             refused: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
+            released: AtomicBool::new(false),
         }
     }
 
@@ -133,7 +133,7 @@ impl Lease {
             // It has ended, or was replaced just now.
             let _given_up = persist(|| before.release());
         }
-        self.ended.store(0, Ordering::Relaxed);
+        self.released.store(false, Ordering::Relaxed);
         if let Some(ring) = self.ring {
             let end = if self.lifetime == 0 { FOREVER } else { caps::now() + self.lifetime };
             plan().rings[ring].polled_until(end);
@@ -165,18 +165,11 @@ impl Lease {
         let held = *self.held.lock();
         persist(|| held.ok_or(CapError::NotFound)?.release())?;
         *self.held.lock() = None;
-        self.ended.store(LeaseEnd::Released as u32 + 1, Ordering::Relaxed);
+        self.released.store(true, Ordering::Relaxed);
         if let Some(ring) = self.ring {
             plan().rings[ring].polled_until(0);
         }
         Ok(())
-    }
-
-    /// The session of its thread is logged out, and its process is not in that: it is taken back.
-    pub fn log_out(&self) {
-        if self.is_live() && self.revoke().is_ok() {
-            self.ended.store(LeaseEnd::Logout as u32 + 1, Ordering::Relaxed);
-        }
     }
 
     /// Its ring is polled no longer if it has ended by itself.
@@ -194,13 +187,14 @@ impl Lease {
         let cpu = self.cpus.trailing_zeros();
         let held = *self.held.lock();
         let info = held.and_then(|held| held.info().ok());
-        let ended = self.ended.load(Ordering::Relaxed);
         let state = match (&info, self.refused.load(Ordering::Relaxed)) {
             (Some(info), _) => lease_state::GRANTED + info.end as u32,
+            (None, _) if self.released.load(Ordering::Relaxed) => {
+                lease_state::GRANTED + LeaseEnd::Released as u32
+            }
             (None, 0) => lease_state::NOT_ASKED,
             (None, code) => lease_state::REFUSED + code,
         };
-        let state = ended.checked_sub(1).map_or(state, |end| lease_state::GRANTED + end);
         let counters = caps::telemetry(cpu).unwrap_or_default();
         crate::tell(Note::Lease {
             lease: number as u32,

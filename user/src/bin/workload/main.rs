@@ -197,17 +197,16 @@ fn operate([what, a, b, c, d]: [u64; OPERATION_WORDS - 2]) {
     }
 }
 
-/// A session ends: that of the process, or one that only some of its threads are in. Their leases end with it.
-fn log_out(session: u64) {
-    let Some(held) = find(format_args!("session:{session}")) else {
-        // A second logout finds that it has ended.
-        let _ended = Session(caps::need("session")).logout();
-        plan().leases.iter().for_each(leases::Lease::look);
-        return;
-    };
-    let _ended = Session(held).logout();
-    let of_session = |lease: &&leases::Lease| plan().tables[lease.thread.0 as usize].session == Some(session);
-    plan().leases.iter().filter(of_session).for_each(leases::Lease::log_out);
+/// A session ends, and what its threads are bound to. Their leases end with it.
+fn log_out(number: u64) {
+    // A second logout finds that it has ended.
+    let _ended = session(number).map(Session::logout);
+    plan().leases.iter().for_each(leases::Lease::look);
+}
+
+/// A session that this process holds.
+fn session(number: u64) -> Option<Session> {
+    find(format_args!("session:{number}")).map(Session)
 }
 
 /// The thread of an instance runs no more, if it is this process's. Its life goes on in the report until the run is over.

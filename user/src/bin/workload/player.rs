@@ -3,7 +3,7 @@
 use crate::leases::{ask_for_own, is_due_to_ask, persist};
 use crate::plan::{Instance, Table, plan};
 use crate::rings::Outstanding;
-use crate::{QUIET, begin, endpoint_cap, stream};
+use crate::{QUIET, begin, endpoint_cap, session, stream};
 use crate::{calls, contexts, islands, policy, rings, sync};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -77,6 +77,10 @@ pub fn live(number: usize, at: u64) -> i64 {
 
     let instance = &plan().instances[number];
     let table = &plan().tables[instance.table];
+    if let Some(session) = table.session.and_then(session) {
+        // One that has ended has nobody in it.
+        let _entered = persist(|| session.enter());
+    }
     let given_up = contexts::times_given_up();
     let due = contexts::due_to(number);
     let bound = due.filter(|(context, instance)| contexts::bind(*context, *instance).is_ok());
