@@ -6,7 +6,7 @@ mod manifest;
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::devices;
-use crate::method::{InSession, PlannedProcess, Program, Share};
+use crate::method::{InSession, PlannedProcess, Program, Share, finish_spaces};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
 use crate::sched::{
@@ -15,6 +15,7 @@ use crate::sched::{
 use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use mainspring_abi::Nanos;
 use mainspring_abi::boot::{Image, MANIFEST};
 use mainspring_abi::frame::{Frame, Trailer};
 use mainspring_authority::boundary::Treatment;
@@ -199,19 +200,22 @@ fn lost() -> (i64, i64) {
     (had as i64 - arch::free_frames() as i64, heap)
 }
 
-/// As [`lost`], once the other CPUs are not in the middle of something.
+/// As [`lost`], once the other CPUs are not in the middle of something, and no process that is ending has its address space in its
+/// hands.
 fn lost_for_good() -> (i64, i64) {
-    for _ in 0..LOOKS {
-        if lost() == (0, 0) {
-            break;
+    let until = arch::now() + PATIENCE;
+    loop {
+        finish_spaces();
+        let lost = lost();
+        if lost == (0, 0) || arch::now() >= until {
+            return lost;
         }
         core::hint::spin_loop();
     }
-    lost()
 }
 
-/// How often the end looks whether everything has come back.
-const LOOKS: u32 = 1000;
+/// How long the end looks whether everything has come back. The host may have stopped a CPU that has it.
+const PATIENCE: Nanos = Nanos::from_millis(2000);
 
 fn shut_down() -> ! {
     record::write_all(arch::now());

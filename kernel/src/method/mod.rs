@@ -29,7 +29,7 @@ pub use leases::wire_end;
 pub use processes::{InSession, PlannedProcess, Program, StartupContext};
 pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt, has_known_version, serve_polled};
 pub use threads::Share;
-pub use work::{Ending, Piece, Work, work_on};
+pub use work::{Ending, Piece, Work, finish_spaces, work_on};
 
 use crate::object::caps::Object;
 use crate::sched::check;

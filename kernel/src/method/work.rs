@@ -15,7 +15,7 @@ use crate::devices;
 use crate::measure::{self, Stretch};
 use crate::object::inbox::{Serving, Waiting, completion};
 use crate::object::process::Process;
-use crate::object::thread::Thread;
+use crate::object::thread::{self, MAX_THREADS, Thread};
 use crate::object::{endpoint, memory};
 use crate::sched::visible::{self, Seen};
 use crate::sched::{check, contexts, dispatch, sqpoll, wakeup};
@@ -123,6 +123,15 @@ pub fn work_on(thread: &'static Thread) -> Piece {
     }
 }
 
+/// The machine ends: address spaces whose threads have not come to the end of them are given back.
+pub fn finish_spaces() {
+    for thread in (0..MAX_THREADS as u32).map(thread::slot) {
+        if let Some(Work::End(ending)) = &mut *thread.work.lock() {
+            ending.finish_space();
+        }
+    }
+}
+
 /// A few more requests of the ring of `thread`; or what the entry comes to if that was all.
 fn serve_on(thread: &'static Thread) -> Piece {
     let Waiting::Serving(serving) = thread.inbox.lock().waiting else { return Piece::Over { yields: false } };
@@ -186,6 +195,14 @@ impl Ending {
             Some(Work::Request(..)) | None => Phase::Tell,
         };
         *work = Some(Work::End(Self { code, phase }));
+    }
+
+    /// Takes the rest of an address space apart that this end has in its hands.
+    fn finish_space(&mut self) {
+        if let Phase::Space(space) = &mut self.phase {
+            while !space.take_apart(TAKEN_APART) {}
+            self.phase = Phase::Objects;
+        }
     }
 
     fn step(&mut self, thread: &'static Thread) -> Piece {
