@@ -3,6 +3,7 @@
 use crate::budget::Pool;
 use crate::caps::Caps;
 use crate::error::ConfigError;
+use crate::event_loop::EventLoop;
 use crate::io::IoDriver;
 use crate::profile::Profile;
 use crate::protocol::fair_tasks::FairTaskSettings;
@@ -14,6 +15,7 @@ use crate::watchdog::Watchdog;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
 use mainspring_abi::Weight;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = LEAST_STACK..=1 << 30;
@@ -51,6 +53,7 @@ pub struct Config {
     pub(crate) watchdog: Option<Watchdog>,
     #[cfg(feature = "console")]
     pub(crate) observed_tasks: usize,
+    pub(crate) event_loop: Option<Arc<dyn EventLoop>>,
 }
 
 impl Default for Config {
@@ -101,6 +104,7 @@ impl Config {
             watchdog: Some(Watchdog::default()),
             #[cfg(feature = "console")]
             observed_tasks: 0,
+            event_loop: None,
         }
     }
 
@@ -287,6 +291,14 @@ impl Config {
     #[must_use]
     pub fn watchdog(mut self, watchdog: Option<Watchdog>) -> Self {
         self.watchdog = watchdog;
+        self
+    }
+
+    /// Has the first worker drive another event loop: it waits there while no task is ready, and gives it a turn now and then while one
+    /// is. The runtime's own sockets are waited for by a thread then. In the deterministic mode there is none.
+    #[must_use]
+    pub fn event_loop(mut self, event_loop: Arc<dyn EventLoop>) -> Self {
+        self.event_loop = Some(event_loop);
         self
     }
 

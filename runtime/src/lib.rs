@@ -34,6 +34,7 @@ pub mod context;
 pub mod cx;
 pub mod endpoint;
 pub mod error;
+pub mod event_loop;
 mod foreign;
 mod fork;
 mod future;

@@ -425,7 +425,9 @@ impl Runtime {
             .into_iter()
             .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
             .unzip();
-        let io = Driver::new(config.io, config.watchdog.is_some()).map_err(ConfigError::IoUring)?;
+        // A worker that waits in another loop does not wait for sockets.
+        let by_workers = config.watchdog.is_some() && config.event_loop.is_none();
+        let io = Driver::new(config.io, by_workers).map_err(ConfigError::IoUring)?;
         let fair_tasks = config.fair_tasks.as_ref().map(|settings| {
             let time = config.root_caps.context().map_or(TimeLimits::NONE, CapContext::limits);
             FairTasks::new(workers, settings, time).ok_or(ConfigError::Threads(settings.threads))
@@ -471,7 +473,10 @@ impl Runtime {
         let me = inner.me.clone();
         inner.idle_workers.set_outer_bell(Box::new(move || {
             if let Some(inner) = me.upgrade() {
-                inner.io.readiness.ring();
+                match &inner.config.event_loop {
+                    Some(event_loop) => event_loop.wake(),
+                    None => inner.io.readiness.ring(),
+                }
             }
         }));
         let workers: Vec<Worker> = owners

@@ -198,9 +198,13 @@ impl IdleWorkers {
         let bed = &self.beds[index];
         let mut rest = bed.rest.lock().expect("no panic while it is held");
         rest.woken = true;
-        if rest.outside && !broken(Mutant::OuterBellForgotten) {
-            // Under the lock: once the worker is back, the bell is silent.
-            self.outer_bell.get().expect("set before a worker waits outside")();
+        if rest.outside {
+            if !broken(Mutant::OuterBellForgotten) {
+                // Under the lock: once the worker is back, the bell is silent.
+                self.outer_bell.get().expect("set before a worker waits outside")();
+            }
+            // It looks whether it was woken when it is back, so its own bell, which is a system call, need not ring.
+            return;
         }
         drop(rest);
         bed.bell.notify_one();

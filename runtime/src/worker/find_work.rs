@@ -4,6 +4,7 @@
 use super::back_off::BackOff;
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
+use crate::event_loop;
 use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::{Depth, Searching, Woke};
@@ -16,6 +17,8 @@ const LOOKS: u32 = 64;
 /// How long busy workers do not look at sockets after one of them has. What comes meanwhile is found together: that costs one question,
 /// and the tasks that it wakes run one after the other.
 const LOOK_OUTSIDE_NS: u64 = 250_000;
+/// How long a busy worker does not give its event loop a turn after one.
+const TURN_OUTSIDE_NS: u64 = 50_000;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;
 
@@ -68,8 +71,17 @@ impl Worker {
 
     /// Own queues, the global queue, the others' queues; then sleep. `None` when the runtime shuts down.
     fn next_anywhere(&self) -> Option<Runnable> {
-        if let Some(task) = self.next_local().or_else(|| self.next_global()) {
-            return Some(task);
+        if self.owes_turn.get() {
+            self.give_turn();
+        }
+        let mut found = self.next_local().or_else(|| self.next_global());
+        if found.is_none() && self.event_loop.is_some() {
+            // What tasks have handed to the loop does not wait until the worker has settled down to sleep.
+            self.give_turn();
+            found = self.next_local().or_else(|| self.next_global());
+        }
+        if found.is_some() {
+            return found;
         }
         let rt = self.rt();
         let mut searching = rt.idle_workers.search();
@@ -92,13 +104,15 @@ impl Worker {
                 continue;
             }
             // What comes from outside is not seen by looking on.
-            if back_off.is_fresh() && !rt.io.readiness.is_unattended() && self.sees_work_soon() {
+            let is_outside = rt.io.readiness.is_unattended() || self.event_loop.is_some();
+            if back_off.is_fresh() && !is_outside && self.sees_work_soon() {
                 continue;
             }
             let kept = rt.timers.earliest.keep(self.index);
             let timer = kept.and_then(|deadline_ns| rt.timers.time_until(deadline_ns));
             let refill = self.fall_asleep();
-            let doze = back_off.doze();
+            // What another event loop runs is told of work, so that to doze there would be in vain.
+            let doze = back_off.doze().filter(|_| self.event_loop.is_none());
             let timeout = [timer, doze, refill].into_iter().flatten().min();
             let depth = if doze.is_some() { Depth::Doze } else { Depth::Sleep };
             self.give_up_stacks();
@@ -133,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps at its own bell, or outside if no other worker does.
+    /// Sleeps at its own bell, or outside if no other worker does, or in the event loop that it drives.
     fn sleep(
         &self,
         searching: Searching,
@@ -142,6 +156,11 @@ impl Worker {
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
         let (rt, readiness) = (self.rt(), &self.rt().io.readiness);
+        if let Some(event_loop) = &self.event_loop {
+            self.owes_turn.set(false);
+            let wait = || event_loop::wait_in(&**event_loop, self, timeout);
+            return rt.idle_workers.sleep_outside(self.index, searching, depth, wait, last_look);
+        }
         let Some(attendant) = readiness.attend() else {
             let last_look = || last_look() || readiness.is_unattended();
             return rt.idle_workers.sleep(self.index, searching, (depth, timeout), last_look);
@@ -162,9 +181,22 @@ impl Worker {
         self.events.set(events);
     }
 
-    /// A look outside, if the last one of any worker was some time ago.
+    /// The event loop does what is to be done.
+    fn give_turn(&self) {
+        self.owes_turn.set(false);
+        if let Some(event_loop) = &self.event_loop {
+            event_loop::wait_in(&**event_loop, self, Some(Duration::ZERO));
+        }
+    }
+
+    /// A look outside, if the last one of any worker was some time ago. Another event loop has its turn when the worker is on its own
+    /// stack.
     #[inline]
     pub(super) fn look_outside(&self, now_ns: u64) {
+        if self.event_loop.is_some() && now_ns >= self.next_turn_ns.get() {
+            self.next_turn_ns.set(now_ns + TURN_OUTSIDE_NS);
+            self.owes_turn.set(true);
+        }
         let readiness = &self.rt().io.readiness;
         if readiness.is_look_due(now_ns, LOOK_OUTSIDE_NS) {
             // Not borrowed: see `tell_sleepers`.

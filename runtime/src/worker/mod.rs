@@ -28,6 +28,7 @@ pub mod victim;
 pub(crate) use fair_tasks::handing_over;
 pub(crate) use turn::Back;
 
+use crate::event_loop::EventLoop;
 use crate::io::readiness::Events;
 use crate::observe::Running;
 use crate::protocol::bias::SectionFlag;
@@ -133,6 +134,11 @@ pub(crate) struct Worker {
     pub(crate) started: Cell<usize>,
     /// What the kernel told of sockets.
     events: Cell<Events>,
+    /// Another event loop that this worker drives.
+    event_loop: Option<Arc<dyn EventLoop>>,
+    /// It has had no turn for some time.
+    owes_turn: Cell<bool>,
+    next_turn_ns: Cell<u64>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -243,6 +249,9 @@ impl Worker {
             is_spare: index >= rt.config.worker_count(),
             started: Cell::new(0),
             events: Cell::default(),
+            event_loop: rt.config.event_loop.clone().filter(|_| index == 0 && !rt.is_virtual()),
+            owes_turn: Cell::new(false),
+            next_turn_ns: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -455,10 +464,11 @@ impl Worker {
     }
 
     /// Whether a task that gives way leaves to the worker's own stack first, and is queued from there: in the deterministic
-    /// mode every choice is the machine's, and a fair queue must not have a task that is still on its stack.
+    /// mode every choice is the machine's, and a fair queue must not have a task that is still on its stack. Another event loop has its turn
+    /// there.
     #[inline]
     fn chooses_on_own_stack(&self) -> bool {
-        self.is_virtual || self.is_fair()
+        self.is_virtual || self.is_fair() || self.owes_turn.get()
     }
 
     #[inline(always)]
@@ -549,7 +559,7 @@ impl Worker {
     }
 
     /// The current task has used another slice: timers are looked at. True if it has used its quantum, or a task has been woken,
-    /// and others wait. On a virtual worker the clock has no say in that.
+    /// and others wait, or if another event loop waits for its turn. On a virtual worker the clock has no say in that.
     pub(crate) fn slice_over(&self) -> bool {
         self.report_tally();
         let now_ns = self.rt().timers.now_ns();
@@ -564,8 +574,10 @@ impl Worker {
         self.look_outside(now_ns);
         match &self.discipline {
             Discipline::WorkStealing => {}
-            Discipline::FairTenants(tenants) => return self.tenant_turn_is_over(tenants),
-            Discipline::FairTasks(tasks) => return self.thread_turn_is_over(tasks),
+            Discipline::FairTenants(tenants) => {
+                return self.tenant_turn_is_over(tenants) || self.owes_turn.get();
+            }
+            Discipline::FairTasks(tasks) => return self.thread_turn_is_over(tasks) || self.owes_turn.get(),
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
@@ -577,6 +589,6 @@ impl Worker {
             self.turn_used.set(true);
         }
         // A virtual worker shares its thread with the others, whose tasks wait for this one.
-        self.turn_used.get() && (self.rt().is_virtual() || self.has_others())
+        self.turn_used.get() && (self.rt().is_virtual() || self.has_others()) || self.owes_turn.get()
     }
 }

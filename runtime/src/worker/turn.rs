@@ -127,7 +127,7 @@ impl Worker {
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
             unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
             task.worker().finish_switch();
-        } else if self.is_virtual || self.discipline.tasks().is_some() {
+        } else if self.is_virtual || self.discipline.tasks().is_some() || self.owes_turn.get() {
             self.leave_to_worker(task, wait);
         } else {
             self.leave(task, wait, self.next_local());
