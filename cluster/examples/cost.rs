@@ -1,34 +1,98 @@
 //! What a call of an actor costs, beside the bare means that it is made of: all in one run, on one host, on loopback.
 //!
-//! `cost URL`: needs a NATS server with JetStream.
+//! `cost URL [--threads]`: needs a NATS server with JetStream. Each node is served by one thread (`OneThread`); with `--threads` by its
+//! runtime's worker and those of Tokio. The bare request is made as a program with `#[tokio::main]` makes it.
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use mainspring::{Capacity, Config as RuntimeConfig, NurseryOptions, Pool, Profile};
-use mainspring_cluster::{Config, Identity, Message, Node, Terms, Trusted, connect};
+use mainspring::{Capacity, Config as RuntimeConfig, NurseryOptions, Pool, Profile, Runtime};
+use mainspring_cluster::{
+    Actor, Config, Identity, Message, Node, OneThread, Remote, Terms, Trusted, connect,
+};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 type Failed = Box<dyn std::error::Error>;
 
-const CALLS: usize = 2_000;
+const CALLS: usize = 4_000;
 /// Calls of a round in one process: so few that most rounds are not interrupted.
 const LOCAL_CALLS: u32 = 500;
 const LOCAL_ROUNDS: usize = 101;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What each message has.
+const GRANT: Pool = Pool { ops: 1_000, spawn_count: 1, ..Pool::ZERO };
 
-/// The median, in microseconds.
-fn median(mut times: Vec<Duration>) -> f64 {
+/// What so many percent of these are below, in microseconds.
+fn quantile(mut times: Vec<Duration>, percent: usize) -> f64 {
     times.sort_unstable();
-    times[times.len() / 2].as_secs_f64() * 1e6
+    times[times.len() * percent / 100].as_secs_f64() * 1e6
 }
 
+/// The median, in microseconds.
+fn median(times: Vec<Duration>) -> f64 {
+    quantile(times, 50)
+}
+
+/// A runtime, and where its node joins: on one thread, or on a worker's and those of Tokio.
+struct Place {
+    runtime: Arc<Runtime>,
+    tokio: Handle,
+    _one_thread: Option<OneThread>,
+}
+
+impl Place {
+    fn new(tokio: &Handle, threads: bool) -> Result<Self, Failed> {
+        // One worker: two would take messages from each other, and that is what would be measured.
+        let config = RuntimeConfig::new(Profile::Cluster).workers(1);
+        if threads {
+            return Ok(Self { runtime: Arc::new(config.build()?), tokio: tokio.clone(), _one_thread: None });
+        }
+        let one_thread = OneThread::start(config)?;
+        let (runtime, tokio) = (one_thread.runtime().clone(), one_thread.tokio().clone());
+        Ok(Self { runtime, tokio, _one_thread: Some(one_thread) })
+    }
+
+    async fn join(&self, identity: Identity, terms: Terms, url: &str) -> Result<Node, Failed> {
+        let (runtime, url) = (self.runtime.clone(), url.to_owned());
+        let joining =
+            async move { Node::join(identity, runtime, terms, connect(&Config::new(url)).await?).await };
+        Ok(self.tokio.spawn(joining).await??)
+    }
+
+    /// A task that makes a call each time that it is told to, and says how long that took.
+    fn caller(&self, remote: Remote) -> (mainspring::Sender<()>, mpsc::Receiver<Duration>) {
+        let (tell, told) = self.runtime.channel(Capacity::Bounded(1));
+        let (took, times) = mpsc::channel();
+        let runtime = self.runtime.clone();
+        std::thread::spawn(move || {
+            runtime.run(|cx| {
+                while told.recv(cx).is_ok() {
+                    let began = Instant::now();
+                    remote.ask(cx, b"x".to_vec(), GRANT, PATIENCE).expect("a reply");
+                    took.send(began.elapsed()).expect("it is waited for");
+                }
+            })
+        });
+        (tell, times)
+    }
+}
+
+/// Calls across nodes, in turns.
+const ACROSS: [&str; 4] = [
+    "bare async-nats request",
+    "actor call across nodes, unpaid",
+    "actor call across nodes, with a grant",
+    "the same, by a task of a node",
+];
+
 fn main() -> Result<(), Failed> {
-    let url = std::env::args().nth(1).ok_or("usage: cost URL")?;
-    let grant = Pool { ops: 1_000, spawn_count: 1, ..Pool::ZERO };
-    // One worker: two would take messages from each other, and that is what would be measured.
-    let runtime = Arc::new(RuntimeConfig::new(Profile::Cluster).workers(1).build()?);
+    let args: Vec<String> = std::env::args().collect();
+    let url = args.get(1).cloned().ok_or("usage: cost URL [--threads]")?;
+    let threads = args.contains(&"--threads".to_owned());
+    let tokio = tokio::runtime::Runtime::new()?;
+    let (here, there) = (Place::new(tokio.handle(), threads)?, Place::new(tokio.handle(), threads)?);
     let (tx, rx) = mpsc::channel();
-    let serving = runtime.clone();
+    let serving = there.runtime.clone();
     std::thread::spawn(move || {
         serving.run(|cx| {
             let (address, mailbox) = cx.mailbox(64, Pool::ZERO).expect("a mailbox");
@@ -37,53 +101,16 @@ fn main() -> Result<(), Failed> {
         })
     });
     let actor = rx.recv()?;
-    let tokio = tokio::runtime::Runtime::new()?;
-    let (bare, unpaid, paid) = tokio.block_on(async {
-        let server = async_nats::connect(&url).await?;
-        let mut asked = server.subscribe("mainspring.bare").await?;
-        let answering = server.clone();
-        tokio::spawn(async move {
-            while let Some(message) = asked.next().await {
-                if let Some(reply) = message.reply {
-                    // The client asks again if it fails: this is no measurement of that.
-                    let _ = answering.publish(reply, message.payload).await;
-                }
-            }
-        });
-        let (anna, bert) = (Identity::generate("anna")?, Identity::generate("bert")?);
-        let trusted = Trusted::new().believe("anna", &anna.public(), Pool::AMPLE)?.believe(
-            "bert",
-            &bert.public(),
-            Pool::AMPLE,
-        )?;
-        let terms = Terms { trusted, ..Terms::default() };
-        let here =
-            Node::join(anna, runtime.clone(), terms.clone(), connect(&Config::new(&url)).await?).await?;
-        let there = Node::join(bert, runtime.clone(), terms, connect(&Config::new(&url)).await?).await?;
-        let exported = there.export("echo", actor.clone(), 64).await?;
-        let client = async_nats::connect(&url).await?;
-        let remote = here.actor("echo");
-        let (mut bare, mut unpaid, mut paid) = (Vec::new(), Vec::new(), Vec::new());
-        // In turns: what the host does meanwhile hits all three alike.
-        for _ in 0..CALLS {
-            let began = Instant::now();
-            client.request("mainspring.bare", "x".into()).await?;
-            bare.push(began.elapsed());
-            let began = Instant::now();
-            remote.ask_unpaid(b"x".to_vec(), PATIENCE).await?;
-            unpaid.push(began.elapsed());
-            let began = Instant::now();
-            remote.ask_outside(b"x".to_vec(), grant, PATIENCE).await?;
-            paid.push(began.elapsed());
-        }
-        drop(exported);
-        Ok::<_, Failed>((median(bare), median(unpaid), median(paid)))
-    })?;
-    let local = local(&runtime, actor, grant)?;
-    println!("                                          median     ratio");
-    println!("bare async-nats request               {bare:9.1} us");
-    println!("actor call across nodes, unpaid       {unpaid:9.1} us  {:7.2}", unpaid / bare);
-    println!("actor call across nodes, with a grant {paid:9.1} us  {:7.2}", paid / bare);
+    let across = tokio.block_on(across(&url, &here, &there, actor.clone()))?;
+    let local = local(&there.runtime, actor, GRANT)?;
+    // A tenth of the calls met nothing else that the host does.
+    println!("                                          median     ratio  quickest tenth  ratio");
+    let of = |column: usize, percent| quantile(across.iter().map(|call| call[column]).collect(), percent);
+    for (column, what) in ACROSS.iter().enumerate() {
+        let [(half, half_ratio), (tenth, tenth_ratio)] =
+            [50, 10].map(|percent| (of(column, percent), of(column, percent) / of(0, percent)));
+        println!("{what:37} {half:9.1} us  {half_ratio:7.2}    {tenth:9.1} us  {tenth_ratio:7.2}");
+    }
     println!();
     for (column, what) in LOCAL.iter().enumerate() {
         let of = |f: &dyn Fn(&[Duration; 5]) -> Duration| median(local.iter().map(f).collect());
@@ -96,6 +123,57 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What calls across nodes cost: in turns, so that what the host does meanwhile hits all of them alike.
+async fn across(
+    url: &str,
+    here: &Place,
+    there: &Place,
+    actor: Actor,
+) -> Result<Vec<[Duration; ACROSS.len()]>, Failed> {
+    let server = async_nats::connect(url).await?;
+    let mut asked = server.subscribe("mainspring.bare").await?;
+    let answering = server.clone();
+    tokio::spawn(async move {
+        while let Some(message) = asked.next().await {
+            if let Some(reply) = message.reply {
+                // The client asks again if it fails: this is no measurement of that.
+                let _ = answering.publish(reply, message.payload).await;
+            }
+        }
+    });
+    let (anna, bert) = (Identity::generate("anna")?, Identity::generate("bert")?);
+    let trusted = Trusted::new().believe("anna", &anna.public(), Pool::AMPLE)?.believe(
+        "bert",
+        &bert.public(),
+        Pool::AMPLE,
+    )?;
+    let terms = Terms { trusted, ..Terms::default() };
+    let asks = here.join(anna, terms.clone(), url).await?;
+    let answers = there.join(bert, terms, url).await?;
+    let exported = answers.export("echo", actor, 64).await?;
+    let client = async_nats::connect(url).await?;
+    let remote = asks.actor("echo");
+    let (tell, times) = here.caller(asks.actor("echo"));
+    let mut calls = Vec::new();
+    for turn in 0..CALLS {
+        let mut call = [Duration::ZERO; ACROSS.len()];
+        // What was before matters to what comes next: each is the first in its turn.
+        for column in (0..ACROSS.len()).map(|n| (turn + n) % ACROSS.len()) {
+            let began = Instant::now();
+            match column {
+                0 => drop(client.request("mainspring.bare", "x".into()).await?),
+                1 => drop(remote.ask_unpaid(b"x".to_vec(), PATIENCE).await?),
+                2 => drop(remote.ask_outside(b"x".to_vec(), GRANT, PATIENCE).await?),
+                _ => tell.send_blocking(()).map_err(|_| "the task has gone")?,
+            }
+            call[column] = if column == 3 { times.recv()? } else { began.elapsed() };
+        }
+        calls.push(call);
+    }
+    drop((tell, exported));
+    Ok(calls)
+}
+
 /// What is measured in one process, in turns.
 const LOCAL: [&str; 5] = [
     "channel round trip",
@@ -106,11 +184,7 @@ const LOCAL: [&str; 5] = [
 ];
 
 /// What a round trip costs in one process: between two tasks over channels, and to actors.
-fn local(
-    runtime: &Arc<mainspring::Runtime>,
-    actor: mainspring_cluster::Actor,
-    grant: Pool,
-) -> Result<Vec<[Duration; 5]>, Failed> {
+fn local(runtime: &Arc<Runtime>, actor: Actor, grant: Pool) -> Result<Vec<[Duration; 5]>, Failed> {
     let alone = Node::local(Identity::generate("alone")?, runtime.clone());
     let export = |name, actor| alone.export(name, actor, 64).now_or_never().expect("it waits for no server");
     let _other = export("other", actor)?;

@@ -8,6 +8,7 @@ use crate::ledger::Reason;
 use crate::node::{Net, Shared};
 use crate::session::{Asked, Kind, Outgoing, Standing, Within};
 use crate::spent::{Record, Settlement};
+use crate::text::Text as _;
 use crate::wire::{self, Status};
 use async_nats::client::RequestErrorKind;
 use async_nats::{HeaderMap, Request};
@@ -132,7 +133,7 @@ impl Sent {
             return self.node.terms.trusted.receipt(signed, &self.grant);
         };
         session.key.verify(Kind::Receipt, signed)?;
-        let receipt: Receipt = serde_json::from_str(&signed.text).map_err(|_| Worthless::Malformed)?;
+        let receipt = Receipt::read(&signed.text)?;
         Trusted::is_about(&receipt, &self.grant)?;
         Ok(receipt)
     }
@@ -190,7 +191,7 @@ impl Sent {
         if let Ok(reply) = net.on.client.send_request(subject, request).await
             && let Some(signed) = wire::signed_in(reply.headers.as_ref(), wire::RECEIPT)
             && session.key.verify(Kind::Voided, &signed).is_ok()
-            && let Ok(answer) = serde_json::from_str::<Asked>(&signed.text)
+            && let Ok(answer) = Asked::read(&signed.text)
             && answer.within == *within
             && answer.id == self.grant.id
         {
@@ -269,18 +270,31 @@ pub(crate) async fn ask(
     mut tell: Tell,
 ) -> Result<Vec<u8>, CallError> {
     let deadline = Instant::now() + timeout;
-    let message = (name.as_str(), &headers, bytes::Bytes::from(payload));
-    match Route::known(&node, &name) {
+    let message = Outgo { name, headers, payload: payload.into() };
+    let home = match Route::known(&node, &message.name) {
         Some(route) => match attempt(&node, &message, amount, home, deadline, &mut tell, Some(route)).await {
-            Ok(reply) => reply,
+            Ok(reply) => return reply,
             // Nobody is there any more: whoever serves the name now has not heard of it.
-            Err(home) => once_more(&node, &message, amount, home, deadline, &mut tell).await,
+            Err(home) => home,
         },
-        None => once_more(&node, &message, amount, home, deadline, &mut tell).await,
-    }
+        None => home,
+    };
+    let Some(net) = &node.net else { return Err(CallError::NoActor) };
+    let tokio = net.tokio.clone();
+    // A signature and a record take more stack than a task may have, and this is rare.
+    let first = tokio.spawn(async move {
+        let sent = attempt(&node, &message, amount, home, deadline, &mut tell, None).await;
+        sent.unwrap_or(Err(CallError::NoActor))
+    });
+    first.await.unwrap_or(Err(CallError::Failed))
 }
 
-type Outgo<'a> = (&'a str, &'a HeaderMap, bytes::Bytes);
+/// A message on its way out.
+struct Outgo {
+    name: String,
+    headers: HeaderMap,
+    payload: bytes::Bytes,
+}
 
 /// Closed when nobody waits for the reply any more.
 pub(crate) type Tell = oneshot::Sender<()>;
@@ -325,21 +339,10 @@ impl<F: Future<Output = Result<Vec<u8>, CallError>> + Send + 'static> Drop for C
     }
 }
 
-async fn once_more(
-    node: &Arc<Shared>,
-    message: &Outgo<'_>,
-    amount: Pool,
-    home: Home,
-    deadline: Instant,
-    tell: &mut Tell,
-) -> Result<Vec<u8>, CallError> {
-    attempt(node, message, amount, home, deadline, tell, None).await.unwrap_or(Err(CallError::NoActor))
-}
-
 /// Sends a message with one grant. If nobody got it by the route, it is as before, and can be sent otherwise.
 async fn attempt(
     node: &Arc<Shared>,
-    (name, headers, payload): &Outgo<'_>,
+    Outgo { name, headers, payload }: &Outgo,
     amount: Pool,
     home: Home,
     deadline: Instant,
@@ -354,21 +357,19 @@ async fn attempt(
     let grant = Grant {
         id: id.clone(),
         from: node.identity.name.clone(),
-        to: (*name).to_owned(),
+        to: name.clone(),
         amount: amount.into(),
         expires_ms: now_ms() + validity.as_millis() as u64,
         within: session.as_ref().map(|session| session.within(&node.life)),
     };
-    let mut headers = (*headers).clone();
     let signed = match &session {
         Some(session) => session.key.sign(Kind::Grant, &grant),
         None => node.identity.sign(&grant),
     };
-    wire::write_signed(&mut headers, wire::GRANT, &signed);
     node.ledger.send(&id, amount);
     let sent = Sent { node: node.clone(), grant, home, session };
     let ended = tokio::select! {
-        ended = request(node, net, name, headers, payload.clone(), deadline, route.as_ref()) => ended,
+        ended = request(node, net, name, (headers, Some(&signed)), payload, deadline, route.as_ref()) => ended,
         // The task was cancelled.
         () = tell.closed() => Err(CallError::TimedOut),
     };
@@ -448,7 +449,7 @@ pub(crate) async fn ask_unpaid(
     let net = node.net.as_ref().ok_or(CallError::NoActor)?;
     headers.insert(wire::ID, net.on.client.new_inbox().as_str());
     let deadline = Instant::now() + timeout;
-    request(node, net, name, headers, payload.into(), deadline, None).await?.result
+    request(node, net, name, (&headers, None), &payload.into(), deadline, None).await?.result
 }
 
 /// What a node replied.
@@ -464,8 +465,8 @@ async fn request(
     node: &Shared,
     net: &Net,
     name: &str,
-    headers: HeaderMap,
-    payload: bytes::Bytes,
+    (headers, grant): (&HeaderMap, Option<&Signed>),
+    payload: &bytes::Bytes,
     deadline: Instant,
     route: Option<&Route>,
 ) -> Result<Replied, CallError> {
@@ -496,6 +497,9 @@ async fn request(
             None => wire::actor_subject(name),
         };
         let mut headers = headers.clone();
+        if let Some(grant) = grant {
+            wire::write_signed(&mut headers, wire::GRANT, grant);
+        }
         if let Some(generation) = generation {
             wire::write_generation(&mut headers, generation);
         }

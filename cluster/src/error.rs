@@ -75,6 +75,13 @@ pub enum Error {
         /// What happened.
         cause: io::Error,
     },
+    /// A part of this process does not start.
+    NotStarted {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        cause: Cause,
+    },
     /// The runtime does not run the task that supervised actors are children of.
     NoHost,
     /// A name that cannot be part of a subject.
@@ -198,6 +205,10 @@ impl fmt::Display for Error {
                 "seed {seed}: two runs of it have different results\nhelp: run the same version of mainspring on every host"
             ),
             Self::Peer { who, cause } => write!(f, "{who}: {cause}"),
+            Self::NotStarted { what, cause } => write!(
+                f,
+                "{what} does not start: {cause}\nhelp: check the limits of this process (ulimit -a), and the runtime's configuration"
+            ),
             Self::NoHost => f.write_str(
                 "the runtime does not run supervised actors\nhelp: give it the cluster profile, and channels to its root task",
             ),

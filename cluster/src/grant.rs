@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::session::Within;
+use crate::text::Text;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, VerifyingKey};
 use mainspring::Pool;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ impl From<Amount> for Pool {
 }
 
 /// What a message carries for the one that handles it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Unique among all grants.
     pub id: String,
@@ -58,12 +59,11 @@ pub struct Grant {
     /// Until when, in milliseconds since 1970.
     pub expires_ms: u64,
     /// The two lives that it is between, if they know each other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
 }
 
 /// What is left of a grant, said by the node that spent it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The grant.
     pub id: String,
@@ -76,10 +76,23 @@ pub struct Receipt {
 /// Bytes and the signature over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// JSON.
+    /// What is signed ([`Text`]).
     pub text: String,
     /// In hexadecimal digits.
     pub signature: String,
+}
+
+impl Signed {
+    /// Both as they travel, in one header: each header costs a call more than its bytes.
+    pub fn line(&self) -> String {
+        [&self.signature, " ", &self.text].concat()
+    }
+
+    /// What travelled as this. Without a space there is no text, and then it is worth nothing.
+    pub fn of_line(line: &str) -> Self {
+        let (signature, text) = line.split_once(' ').unwrap_or((line, ""));
+        Self { text: text.to_owned(), signature: signature.to_owned() }
+    }
 }
 
 /// Why a grant or a receipt is worth nothing.
@@ -150,8 +163,8 @@ impl Identity {
     }
 
     /// Signs.
-    pub fn sign(&self, value: &impl Serialize) -> Signed {
-        let text = serde_json::to_string(value).unwrap_or_default();
+    pub fn sign(&self, value: &impl Text) -> Signed {
+        let text = value.write();
         let signature = hex(&self.key.sign(text.as_bytes()).to_bytes());
         Signed { text, signature }
     }
@@ -193,7 +206,7 @@ impl Trusted {
 
     /// The grant, if it is worth something to `to` now. Whether it was spent before is not looked at.
     pub fn grant(&self, signed: &Signed, to: &str) -> Result<Grant, Worthless> {
-        let grant: Grant = serde_json::from_str(&signed.text).map_err(|_| Worthless::Malformed)?;
+        let grant: Grant = Text::read(&signed.text)?;
         if !is_id(&grant.id) {
             return Err(Worthless::Malformed);
         }
@@ -224,7 +237,7 @@ impl Trusted {
 
     /// What is left of `grant`, if this is a receipt for it.
     pub fn receipt(&self, signed: &Signed, grant: &Grant) -> Result<Receipt, Worthless> {
-        let receipt: Receipt = serde_json::from_str(&signed.text).map_err(|_| Worthless::Malformed)?;
+        let receipt: Receipt = Text::read(&signed.text)?;
         self.verify(receipt.by.split('#').next().unwrap_or_default(), signed)?;
         Self::is_about(&receipt, grant)?;
         Ok(receipt)
@@ -252,13 +265,23 @@ pub fn now_ms() -> u64 {
 
 /// Bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)].into());
+        text.push(DIGITS[usize::from(byte & 15)].into());
+    }
+    text
 }
 
 /// The bytes of hexadecimal digits.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    };
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }

@@ -15,11 +15,13 @@ mod hostile;
 pub mod ledger;
 pub mod lines;
 pub mod node;
+pub mod one_thread;
 pub mod session;
 pub mod spent;
 pub mod status;
 pub mod supervise;
 pub mod sweep;
+pub mod text;
 pub mod wire;
 
 pub use call::CallError;
@@ -28,3 +30,4 @@ pub use durable::DurableMailbox;
 pub use error::Error;
 pub use grant::{Identity, Trusted};
 pub use node::{Actor, Exported, Message, Node, Remote, Terms};
+pub use one_thread::OneThread;

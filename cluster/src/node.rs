@@ -15,6 +15,7 @@ use crate::ledger::{Balance, Ledger};
 use crate::session::Sessions;
 use crate::spent::{Record, Spent};
 use crate::supervise::Fence;
+use crate::text::Text as _;
 use crate::wire::{self, Status};
 use async_nats::{HeaderMap, Message as NatsMessage, Subject};
 use futures_util::StreamExt as _;
@@ -477,8 +478,7 @@ impl Served {
             self.node.runtime.withdraw(&unpaid).map_err(|_| Status::Unpayable)?;
             return Ok(Some(Admitted::Unpaid { id, amount: unpaid }));
         };
-        let malformed = Status::Worthless(Worthless::Malformed);
-        let grant: Grant = serde_json::from_str(&signed.text).map_err(|_| malformed)?;
+        let grant = Grant::read(&signed.text).map_err(Status::Worthless)?;
         if grant.within.is_none() {
             return Ok(None);
         }

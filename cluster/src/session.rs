@@ -10,10 +10,11 @@
 use crate::grant::{
     Amount, Grant, Identity, LONGEST_VALIDITY, Signed, Trusted, Worthless, hex, now_ms, unhex,
 };
+use crate::text::Text;
 use crate::wire::is_name;
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
-use sha2::Sha512;
+use sha2::Sha256;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,7 +66,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What both lives can compute, and nobody else.
 #[derive(Clone)]
-pub(crate) struct Key(Hmac<Sha512>);
+pub(crate) struct Key(Hmac<Sha256>);
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -86,19 +87,19 @@ impl Key {
     fn agree(me: &Identity, with: &Trusted, other: &str, from: &str, to: &str) -> Result<Self, Worthless> {
         let shared = with.agree(me, other)?;
         // Neither fails: a code takes keys of any length.
-        let root = Hmac::<Sha512>::new_from_slice(&shared).map_err(|_| Worthless::Malformed)?;
+        let root = Hmac::<Sha256>::new_from_slice(&shared).map_err(|_| Worthless::Malformed)?;
         let label = format!("mainspring session\0{from}\0{to}");
         let key = root.chain_update(label.as_bytes()).finalize().into_bytes();
         Hmac::new_from_slice(&key).map(Self).map_err(|_| Worthless::Malformed)
     }
 
-    fn code(&self, kind: Kind, text: &str) -> Hmac<Sha512> {
+    fn code(&self, kind: Kind, text: &str) -> Hmac<Sha256> {
         self.0.clone().chain_update([kind as u8]).chain_update(text.as_bytes())
     }
 
-    pub(crate) fn sign(&self, kind: Kind, value: &impl Serialize) -> Signed {
-        let text = serde_json::to_string(value).unwrap_or_default();
-        let signature = hex(&self.code(kind, &text).finalize().into_bytes()[..32]);
+    pub(crate) fn sign(&self, kind: Kind, value: &impl Text) -> Signed {
+        let text = value.write();
+        let signature = hex(&self.code(kind, &text).finalize().into_bytes());
         Signed { text, signature }
     }
 
@@ -206,9 +207,19 @@ impl Incoming {
         self.last.is_some_and(|last| last.elapsed() < KNOWN_FOR) || !self.pending.is_empty()
     }
 
+    /// The sender has recorded all below this.
+    fn forget_recorded(&mut self, recorded: u64) {
+        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() < recorded) {
+            first.remove();
+        }
+    }
+
     /// What the window has left behind is never taken anyway.
     fn forget_voided(&mut self) {
-        self.voided = self.voided.split_off(&self.window.highest.saturating_sub(WINDOW));
+        let passed = self.window.highest.saturating_sub(WINDOW);
+        while self.voided.first().is_some_and(|first| *first < passed) {
+            self.voided.pop_first();
+        }
     }
 }
 
@@ -229,6 +240,17 @@ pub(crate) struct Asked {
     pub(crate) id: String,
     pub(crate) within: Within,
     pub(crate) standing: Option<Standing>,
+}
+
+/// Rare, so it is no text of words.
+impl Text for Asked {
+    fn write(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn read(text: &str) -> Result<Self, Worthless> {
+        serde_json::from_str(text).map_err(|_| Worthless::Malformed)
+    }
 }
 
 /// The lives that this one sends to.
@@ -344,7 +366,7 @@ impl Sessions {
     ) -> Result<(), Worthless> {
         let within = grant.within.as_ref().ok_or(Worthless::Malformed)?;
         self.incoming(me, trusted, within, |life| {
-            life.pending = life.pending.split_off(&within.recorded);
+            life.forget_recorded(within.recorded);
             life.forget_voided();
             if life.pending.len() as u64 >= WINDOW {
                 return Err(Worthless::OverLimit);
@@ -389,7 +411,7 @@ impl Sessions {
         trusted: &Trusted,
         signed: &Signed,
     ) -> Result<Signed, Worthless> {
-        let asked: Asked = serde_json::from_str(&signed.text).map_err(|_| Worthless::Malformed)?;
+        let asked = Asked::read(&signed.text)?;
         self.incoming(me, trusted, &asked.within, |life| {
             life.key.verify(Kind::Void, signed)?;
             let number = asked.within.number;
@@ -535,7 +557,7 @@ mod tests {
         let asked = Asked { id: "grant0001".into(), within: within.clone(), standing: None };
         let signed = session.key.sign(Kind::Void, &asked);
         let answer = takes.standing((bert, "bert#2"), trusted, &signed).expect("an answer");
-        serde_json::from_str::<Asked>(&answer.text).expect("an answer").standing.expect("a standing")
+        Asked::read(&answer.text).expect("an answer").standing.expect("a standing")
     }
 
     #[test]
@@ -606,7 +628,7 @@ mod tests {
             let answer =
                 takes.standing(me, &trusted, &session.key.sign(Kind::Void, &asked)).expect("an answer");
             session.key.verify(Kind::Voided, &answer).expect("it is the receiver's");
-            serde_json::from_str::<Asked>(&answer.text).expect("an answer").standing.expect("a standing")
+            Asked::read(&answer.text).expect("an answer").standing.expect("a standing")
         };
         let lost = grant(session.within("anna#1"));
         let within = lost.within.clone().expect("within");

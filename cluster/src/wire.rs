@@ -6,12 +6,10 @@ use async_nats::HeaderMap;
 use mainspring::{AskError, Component};
 use std::time::Duration;
 
-/// A signed grant, and its signature.
+/// A signed grant.
 pub const GRANT: &str = "Mainspring-Grant";
-/// A signed receipt, and its signature.
+/// A signed receipt.
 pub const RECEIPT: &str = "Mainspring-Receipt";
-/// The signature over either.
-pub const SIGNATURE: &str = "Mainspring-Signature";
 /// The id of a message without a grant.
 pub(crate) const ID: &str = "Mainspring-Id";
 /// How many milliseconds its sender waits.
@@ -76,14 +74,11 @@ pub(crate) fn from(headers: &HeaderMap) -> Option<(&str, u64)> {
 }
 
 pub(crate) fn write_signed(headers: &mut HeaderMap, what: &str, signed: &Signed) {
-    headers.insert(what, signed.text.as_str());
-    headers.insert(SIGNATURE, signed.signature.as_str());
+    headers.insert(what, signed.line());
 }
 
 pub(crate) fn signed(headers: &HeaderMap, what: &str) -> Option<Signed> {
-    let text = headers.get(what)?.as_str().to_owned();
-    let signature = headers.get(SIGNATURE).map(|value| value.as_str().to_owned()).unwrap_or_default();
-    Some(Signed { text, signature })
+    Some(Signed::of_line(headers.get(what)?.as_str()))
 }
 
 pub(crate) fn signed_in(headers: Option<&HeaderMap>, what: &str) -> Option<Signed> {
@@ -161,8 +156,10 @@ impl Status {
     }
 
     pub(crate) fn write(self, headers: &mut HeaderMap) {
-        let (word, more) = self.words();
-        headers.insert(STATUS, format!("{word} {more}").trim_end());
+        match self.words() {
+            (word, more) if more.is_empty() => headers.insert(STATUS, word),
+            (word, more) => headers.insert(STATUS, format!("{word} {more}")),
+        }
     }
 
     /// The status of a reply. One that cannot be read counts as failed.
