@@ -34,7 +34,7 @@ MEASURED_PROOFS := evidence evidence-said
 NOT_TESTED := mainspring-bench-core mainspring-bench-lang mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
 
 LINT_PHASES := commits fmt-check clippy doc licences advisories
-TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
+TEST_PHASES := $(LINT_PHASES) unit loom chaos-cluster kernel-proofs conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
 define install-missing
@@ -564,14 +564,14 @@ bench-ring: setup ## No-op requests through our rings beside io_uring: rate and 
 	$(CARGO) run --release --locked --package mainspring-bench-ring
 
 .PHONY: bench-cluster
-bench-cluster: setup ## An actor call across nodes beside a bare NATS request, and a local one beside a channel's round trip
+bench-cluster: setup ## An actor call across nodes beside a bare NATS request, and a local one beside a channel's round trip (THREADS=1: nodes of several threads)
 	$(call install-missing,$(CLUSTER_NEEDS))
 	$(CARGO) build --release $(CLUSTER) --example cost
 	store="$$(mktemp -d)"
 	trap 'kill "$$server"; wait "$$server" || true; rm -r "$$store"' EXIT
 	nats-server --jetstream --addr 127.0.0.1 --port 14222 --store_dir "$$store" >"$$store/log" 2>&1 & server=$$!
 	for _ in {1..100}; do (: </dev/tcp/127.0.0.1/14222) 2>/dev/null && break; sleep 0.1; done
-	"$(CLUSTER_OUT)/release/examples/cost" nats://127.0.0.1:14222
+	"$(CLUSTER_OUT)/release/examples/cost" nats://127.0.0.1:14222 $(if $(THREADS),--threads)
 
 .PHONY: bench-limits
 bench-limits: setup ## What the Linux runtime must reach on any host: switch, spawn, memory, steal, scaling
