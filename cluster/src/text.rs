@@ -131,6 +131,7 @@ mod tests {
             let text = grant.write();
             assert_eq!(Grant::read(&text), Ok(grant));
             assert_eq!(Receipt::read(&text), Err(Worthless::Malformed));
+            assert_eq!(Grant::read(&text.replacen("grant", "receipt", 1)), Err(Worthless::Malformed));
             for bad in
                 [format!("{text} "), format!("{text} 1"), format!(" {text}"), text.replace(" 1 ", " 01 ")]
             {
