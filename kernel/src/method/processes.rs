@@ -2,7 +2,7 @@
 
 use super::message::{with_params, with_result};
 use super::new_cap::NewCap;
-use super::threads::{NewThread, PlannedThread, ThreadMemory, Share, deadline_of, map_thread_memory};
+use super::threads::{NewThread, PlannedThread, Share, ThreadMemory, deadline_of, map_thread_memory};
 use super::work::{Job, Step, TAKEN_APART, give_up_caps};
 use super::{Answer, Call};
 use crate::arch::{AddressSpace, Flags, Frame, MapError, Owner, PAGE, Reserve};
