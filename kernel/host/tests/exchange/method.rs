@@ -2,6 +2,8 @@
 
 #[path = "../../../src/method/endpoints.rs"]
 mod endpoints;
+#[path = "../../../src/method/object_traits.rs"]
+mod object_traits;
 #[path = "../../../src/method/serve.rs"]
 mod serve;
 #[path = "../../../src/method/exchange.rs"]
