@@ -249,12 +249,11 @@ impl Timers {
                 let cpu_model = model.cpu_model(observed.cpu);
                 let window = self.windows[observed.cpu].as_mut().ok_or("tickless without a window")?;
                 if cpu_model.running.is_none() {
-                    // What the CPU decides next brings the tick back, within the same instant. In real time that is a while, in
-                    // which others may come to the CPU's queue.
-                    let first = window.vacant_since.is_none();
+                    // What follows the decision to stop brings the tick back, within the same instant. In real time that is a
+                    // while, in which others may come to the queue: the CPU goes idle, or its timer comes, at the latest.
                     let since = *window.vacant_since.get_or_insert(now);
-                    let decided = !first && decides(&observed.event);
-                    let soon = if setting.one_clock { since == now } else { !decided };
+                    let over = matches!(observed.event, ObservedEvent::EnterIdle(_) | ObservedEvent::Timer);
+                    let soon = if setting.one_clock { since == now } else { !over };
                     return ensure(soon, || format!("nobody has run since {since}, without a tick"));
                 }
                 ensure(cpu_model.queued == 0 && cpu_model.direct.is_none(), || {
@@ -275,19 +274,6 @@ impl Timers {
             }
         }
     }
-}
-
-/// Whether `event` is one in which a CPU decides what it does next; no other CPU does that for it.
-fn decides(event: &ObservedEvent) -> bool {
-    matches!(
-        event,
-        ObservedEvent::Resched(_)
-            | ObservedEvent::ExitCurrent
-            | ObservedEvent::HandOff(_)
-            | ObservedEvent::Timer
-            | ObservedEvent::EnterIdle(_)
-            | ObservedEvent::BlockCurrent(..)
-    )
 }
 
 /// What the rules make of the tick of a CPU that goes idle.
