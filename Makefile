@@ -23,10 +23,10 @@ TRACE_NEEDS := python3:python3-venv
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain families hostile-memory scheduling-context donation-storm session-context inversion deadlines scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain families hostile-memory scheduling-context donation-storm passive-servers session-context inversion deadlines scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
 
 # Those that run once more on the kernel that checks itself.
-CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain families hostile-memory scheduling-context donation-storm session-context scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
+CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain families hostile-memory scheduling-context donation-storm passive-servers session-context scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
 # Those of the kernel that measures.
 MEASURED_PROOFS := evidence evidence-said
 
@@ -440,13 +440,17 @@ run-records: setup-qemu kernel ## Workloads on the kernel, whose records are jud
 	MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" kernel/proofs/records.sh "$(OUT)/debug/mainspring"
 
 .PHONY: run-effects
-run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights and a closed endpoint have the same effect on both
+run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights, endpoints, sessions and rings have the same effect on both
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --quiet
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --on qemu --counted --verify \
 	    --record "$(OUT)/kernel-effects.msr"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-effects.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --quiet
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --on qemu --counted --verify \
+	    --record "$(OUT)/kernel-authority.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-authority.msr"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/hostile-policy.toml --on qemu --counted --verify >"$(OUT)/kernel-policy.txt"
 	for told in '3 updates taken, the last epoch is 4; 3 refused' 'epoch 2 is not above 3' "the recovery thread is not the policy's" \
 	    "weight 65535 is outside of the manifest's bounds" 'was slow' 'was lost at .*: it ended'; do

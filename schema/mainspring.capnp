@@ -275,10 +275,11 @@ struct ContextNotices {
 struct ContextNotice { sequence @0 :UInt32; coalesced @1 :UInt32; remainingNs @2 :UInt64; nextNs @3 :UInt64; donated @4 :Bool; }
 
 # A login session: processes that are started in it belong to it, and so do the contexts that they are granted. When it ends, its
-# contexts end; one that is on loan ends when it comes back.
+# contexts end; one that is on loan ends when it comes back. Where the process is in none, a thread can be in one.
 enum UserSessionMethod {
   info   @0;   # -> SessionInfo
   logout @1;   # -> SessionLogout: the session ends, once
+  enter  @2;   # -> nothing: the calling thread is in it from now on, with the contexts that it is bound to and the leases of its CPUs
 }
 struct SessionInfo { id @0 :UInt64; live @1 :Bool; }
 struct SessionLogout { staleMarked @0 :UInt32; donationInflightSkipped @1 :UInt32; }

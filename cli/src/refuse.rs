@@ -2,8 +2,8 @@
 //! machine that can.
 
 use crate::args::Machine;
-use crate::qemu::plan;
-use mainspring_workload::{ContextSpec, EndpointSpec, Faults, Step, ThreadSpec, Workload};
+use crate::qemu::{layout, limits, plan};
+use mainspring_workload::{EndpointSpec, Faults, Step, ThreadSpec, Workload};
 use std::fmt;
 
 /// What of the workload cannot be done on a machine, and on which it can.
@@ -24,13 +24,8 @@ enum What {
         thread: String,
         key: &'static str,
     },
-    /// A key of a context table.
-    Context {
-        context: String,
-        key: &'static str,
-    },
-    /// An endpoint that does more than pass calls on in the order in which they come.
-    Endpoint(String),
+    /// An endpoint whose context is a node of an island.
+    NodeOfEndpoint(String),
     Step {
         thread: String,
         verb: &'static str,
@@ -82,12 +77,10 @@ impl fmt::Display for Cannot {
             What::Key { thread, key } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of `{key}`")?;
             }
-            What::Context { context, key } => {
-                write!(f, "context {context:?}: {host} has no counterpart of this `{key}`")?;
-            }
-            What::Endpoint(name) => write!(
+            What::NodeOfEndpoint(name) => write!(
                 f,
-                "endpoint {name:?}: {host} has no context of its own for an endpoint, and no path that refuses deadlines"
+                "endpoint {name:?}: its context is a node of an island, which {host} makes when the island is admitted, after the \
+                 endpoint"
             )?,
             What::Step { thread, verb } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of the step `{verb}`")?;
@@ -131,32 +124,17 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
         if let Some((_, key)) = paced.into_iter().find(|(asked, _)| *asked) {
             return refuse(What::MachineKey(key), workload.places.table("machine"));
         }
-        let beyond = workload.contexts.iter().find_map(beyond_kernel).filter(|_| machine == Machine::Qemu);
-        if let Some((context, key)) = beyond {
-            let what = What::Context { context: context.name.clone(), key };
-            return refuse(what, workload.places.table("context"));
-        }
-        let differs = |endpoint: &&EndpointSpec| {
-            let EndpointSpec { donation, reorder, window, .. } = **endpoint;
-            let plain = EndpointSpec::named(endpoint.name.clone());
-            machine == Machine::Qemu && **endpoint != EndpointSpec { donation, reorder, window, ..plain }
-        };
-        if let Some(endpoint) = workload.endpoints.iter().find(differs) {
-            return refuse(What::Endpoint(endpoint.name.clone()), workload.places.table("endpoint"));
-        }
+    }
+    let on_node = workload.endpoints.iter().find(|endpoint| is_served_on_node(workload, endpoint));
+    if let Some(endpoint) = on_node.filter(|_| machine == Machine::Qemu) {
+        return refuse(What::NodeOfEndpoint(endpoint.name.clone()), workload.places.table("endpoint"));
     }
     for (number, spec) in workload.threads.iter().enumerate() {
-        let keys = [
-            (machine == Machine::Qemu && plan::second_session(workload) == Some(number), "session"),
-            (machine != Machine::Linux && spec.budget.is_some(), "budget"),
-        ];
-        if let Some((_, key)) = keys.into_iter().find(|(refused, _)| *refused) {
-            let what = What::Key { thread: spec.name.clone(), key };
+        if machine != Machine::Linux && spec.budget.is_some() {
+            let what = What::Key { thread: spec.name.clone(), key: "budget" };
             return refuse(what, workload.places.thread(number));
         }
-        let unpolled = machine == Machine::Qemu && !is_polled_by_kernel(workload, number);
-        let cannot = |step: &Step| !can(machine, step) || (unpolled && matches!(step, Step::Poll(_)));
-        let step = spec.program.iter().enumerate().find(|(_, step)| cannot(step));
+        let step = spec.program.iter().enumerate().find(|(_, step)| !can(machine, step));
         if let Some((at, step)) = step {
             let thread = spec.name.clone();
             let what = match step {
@@ -178,7 +156,7 @@ pub fn counted(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
 fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
     let linux = [(workload.machine.cpus, "CPUs", 1024), (instances, "threads", usize::from(u16::MAX))];
-    let kernel = plan::needs(workload);
+    let kernel = limits::needs(workload);
     let needs: &[_] = match machine {
         Machine::Sim => &[],
         Machine::Linux => &linux,
@@ -188,9 +166,11 @@ fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     Some(What::TooMany { count, of, limit })
 }
 
-/// The key of a context that the kernel has no counterpart of.
-fn beyond_kernel(context: &ContextSpec) -> Option<(&ContextSpec, &'static str)> {
-    context.process.is_some().then_some((context, "process"))
+/// Whether an endpoint serves its calls on a node of an island.
+fn is_served_on_node(workload: &Workload, endpoint: &EndpointSpec) -> bool {
+    endpoint.context.is_some_and(|target| {
+        layout::island_of(workload, target.context, target.instance.unwrap_or(0) as usize).is_some()
+    })
 }
 
 /// The first table that asks for what `machine`, which is not the simulator, does not have.
@@ -203,15 +183,6 @@ fn table(machine: Machine, workload: &Workload) -> Option<&'static str> {
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
 }
 
-/// Whether the kernel polls in the place of the table's thread: it does nothing else, and a lease of the mode kernel-sqpoll is its.
-fn is_polled_by_kernel(workload: &Workload, table: usize) -> bool {
-    let spec = &workload.threads[table];
-    match (plan::polled_by(workload, table).and_then(|lease| lease.ring), &spec.program[..]) {
-        (Some(leased), [Step::Poll(ring)]) => leased == *ring && spec.instances() == 1,
-        _ => false,
-    }
-}
-
 fn can(machine: Machine, step: &Step) -> bool {
     match machine {
         Machine::Sim => !matches!(step, Step::Alloc(_) | Step::Syscall),
@@ -219,6 +190,9 @@ fn can(machine: Machine, step: &Step) -> bool {
         Machine::Linux => true,
     }
 }
+
+#[cfg(test)]
+mod examples;
 
 #[cfg(test)]
 mod tests {
@@ -296,6 +270,21 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_has_pollers_passive_servers_default_contexts_and_two_sessions_in_a_process() {
+        let text = "[[session]]\nname = \"alice\"\n[[session]]\nname = \"bob\"\n\
+             [[context]]\nname = \"own\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+             [[context]]\nname = \"shared\"\nbudget = \"1ms\"\nperiod = \"10ms\"\nprocess = \"pool\"\n\
+             [[endpoint]]\nname = \"x\"\ncontext = \"own\"\nrealtime_safe = false\n\
+             [[ring]]\nname = \"r\"\nowner = \"a\"\nsqpoll = true\n\
+             [[thread]]\nname = \"a\"\nsession = \"alice\"\n\
+             program = [\"submit r 1\", \"complete r 1\", \"call x deadline 5ms\", \"unpark b\", \"sleep 1ms\"]\n\
+             [[thread]]\nname = \"b\"\nsession = \"bob\"\nprogram = [\"park\", \"run 1ms\"]\n\
+             [[thread]]\nname = \"p\"\ncount = 2\nprogram = [\"poll r\", \"run 1us\"]\n\
+             [[thread]]\nname = \"s\"\nprocess = \"pool\"\nprogram = [\"recv x\", \"run 1ms\", \"reply\"]\n";
+        assert_eq!(on(Machine::Qemu, &parse(text)), Ok(()));
+    }
+
+    #[test]
     fn the_kernel_has_devices_a_network_a_policy_service_and_mutexes_that_lend() {
         let text = "[[interrupt]]\nname = \"nic\"\nevery = \"1ms\"\n[network]\nevery = \"1ms\"\n\
              [policy]\nservice = \"a\"\n[[mutex]]\nname = \"m\"\ndonation = true\n\
@@ -316,13 +305,14 @@ mod tests {
         };
         let faults = format!("{thread}[faults]\nlost_reschedule = \"1%\"\n");
         assert_eq!(refused(&faults), (Some(4), What::Table("faults")));
-        let ring = "[[ring]]\nname = \"r\"\nowner = \"a\"\nsqpoll = true\n";
-        let unleased = format!(
-            "{ring}[[thread]]\nname = \"a\"\nprogram = [\"submit r 1\", \"complete r 1\", \"sleep 1ms\"]\n\
-             [[thread]]\nname = \"p\"\nprogram = [\"poll r\"]\n"
+        let context = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n";
+        let node = format!(
+            "{context}[[island]]\nname = \"i\"\nperiod = \"10ms\"\nnodes = [\"c\"]\n\
+             [[endpoint]]\nname = \"x\"\ncontext = \"c\"\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"call x\", \"sleep 1ms\"]\n\
+             [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n"
         );
-        let what = What::Step { thread: "p".into(), verb: "poll" };
-        assert_eq!(refused(&unleased), (Some(10), what), "the kernel polls under a lease alone");
+        assert_eq!(refused(&node), (Some(9), What::NodeOfEndpoint("x".into())));
         let wide = format!("[machine]\ncpus = 17\n{thread}");
         assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";

@@ -50,6 +50,9 @@ judged wfq-six-flows preemptions 1
 #= ARCH:queue.scan ARCH:retry-later
 judged inversion-off depletions 1
 
+# Servers come to the contexts of their endpoints from other CPUs, and give them back with each reply.
+judged passive-servers used_ns 1
+
 # Sleeps, parks, joins and spawns queue a thread on its CPU; only a call hands the CPU over.
 #= ARCH:wake.policy
 judged spawn-join

@@ -10996,6 +10996,7 @@ pub mod context_notice {
 pub enum UserSessionMethod {
     Info = 0,
     Logout = 1,
+    Enter = 2,
 }
 
 impl ::capnp::introspect::Introspect for UserSessionMethod {
@@ -11010,6 +11011,7 @@ impl ::core::convert::TryFrom<u16> for UserSessionMethod {
         match value {
             0 => ::core::result::Result::Ok(Self::Info),
             1 => ::core::result::Result::Ok(Self::Logout),
+            2 => ::core::result::Result::Ok(Self::Enter),
             n => ::core::result::Result::Err(::capnp::NotInSchema(n)),
         }
     }
@@ -11022,7 +11024,7 @@ impl ::capnp::traits::HasTypeId for UserSessionMethod {
     const TYPE_ID: u64 = 0x802b_cae6_cb28_376bu64;
 }
 mod user_session_method {
-pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
+pub(crate) static ENCODED_NODE: [::capnp::Word; 31] = [
     ::capnp::word(0, 0, 0, 0, 5, 0, 6, 0),
     ::capnp::word(107, 55, 40, 203, 230, 202, 43, 128),
     ::capnp::word(17, 0, 0, 0, 2, 0, 0, 0),
@@ -11032,7 +11034,7 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
     ::capnp::word(21, 0, 0, 0, 26, 1, 0, 0),
     ::capnp::word(37, 0, 0, 0, 7, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(33, 0, 0, 0, 55, 0, 0, 0),
+    ::capnp::word(33, 0, 0, 0, 79, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(109, 97, 105, 110, 115, 112, 114, 105),
@@ -11041,15 +11043,19 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
     ::capnp::word(115, 105, 111, 110, 77, 101, 116, 104),
     ::capnp::word(111, 100, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 1, 0, 1, 0),
-    ::capnp::word(8, 0, 0, 0, 1, 0, 2, 0),
+    ::capnp::word(12, 0, 0, 0, 1, 0, 2, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(17, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(29, 0, 0, 0, 42, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(1, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(9, 0, 0, 0, 58, 0, 0, 0),
+    ::capnp::word(21, 0, 0, 0, 58, 0, 0, 0),
+    ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(2, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(13, 0, 0, 0, 50, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(105, 110, 102, 111, 0, 0, 0, 0),
     ::capnp::word(108, 111, 103, 111, 117, 116, 0, 0),
+    ::capnp::word(101, 110, 116, 101, 114, 0, 0, 0),
 ];
 pub(crate) fn get_annotation_types(child_index: Option<u16>, index: u32) -> ::capnp::introspect::Type {
     ::capnp::introspect::panic_invalid_annotation_indices(child_index, index)

@@ -3,6 +3,9 @@
 //! The workload goes in as a plan that user programs play, one per process and with one thread per instance; the flight
 //! record of every CPU comes out in frames, with notes of the programs, and [`crate::machine_run`] reports it.
 
+pub mod layout;
+pub mod limits;
+mod manifest;
 mod notes;
 pub mod plan;
 
@@ -87,10 +90,10 @@ pub fn run(workload: &Workload, seed: u64, how: How, output: Output) -> Result<M
         }
     }
     notes.close(end);
-    let notices = notes.policy_notices();
+    let (notices, endpoints) = (notes.policy_notices(), notes.endpoint_reports());
     let notes::Notes { mut threads, counts, jobs, contexts, leases, islands, rings, sync, polled, .. } =
         notes;
-    name_starters(&mut threads, plan::process_count(workload));
+    name_starters(&mut threads, layout::Layout::of(workload).count());
     Ok(MachineRun {
         machine: "qemu",
         seats: MAX_THREADS,
@@ -99,6 +102,7 @@ pub fn run(workload: &Workload, seed: u64, how: How, output: Output) -> Result<M
         counts,
         jobs,
         contexts,
+        endpoints,
         leases,
         islands,
         rings,
@@ -123,13 +127,14 @@ fn name_starters(names: &mut Vec<String>, processes: usize) {
 fn boot(workload: &Workload, plan: &[u8], counted: bool, output: Output) -> Result<Run, QemuError> {
     let cpus = workload.machine.cpus as u32;
     let machine = Machine { cpus, memory_mb: 768, icount: counted, ..Machine::default() };
-    let manifest = plan::manifest(workload, RECORD_BYTES);
+    let manifest = manifest::manifest(workload, RECORD_BYTES);
     let image = image::build(&manifest, &["workload"], &[("plan", plan)])
         .map_err(|error| QemuError::Machine(error.into()))?;
     let wanted = Duration::from_nanos(workload.machine.duration.get());
     let patience = if counted { COUNTED_PATIENCE } else { PATIENCE };
     let deadline = wanted * patience + Duration::from_secs(30);
-    output.note(format_args!("booting the kernel on {} CPUs", workload.machine.cpus));
+    let plural = if cpus == 1 { "" } else { "s" };
+    output.note(format_args!("booting the kernel on {cpus} CPU{plural}"));
     let run = machine.run(&image, deadline, |_| {}).map_err(QemuError::Machine)?;
     let ended = match run.code {
         Some(SUCCESS) => return Ok(run),

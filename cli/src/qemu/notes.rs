@@ -1,14 +1,14 @@
 //! What the workload program says of itself, and the kernel's record cannot know.
 
-use super::plan;
+use super::manifest;
 use crate::machine_run::{Counts, instances};
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::MAX_THREADS;
-use mainspring_abi::plan::{Note, lease_state, loss, place};
+use mainspring_abi::plan::{Note, lease_state, loss, place, ring_mode};
 use mainspring_abi::ring::CapError;
 use mainspring_program::SyncStats;
-use mainspring_record::jobs::Jobs;
-use mainspring_report::{ContextReport, IslandReport, LeaseReport, RingReport, SyncReport};
+use mainspring_record::jobs::{Jobs, Responses};
+use mainspring_report::{ContextReport, EndpointReport, IslandReport, LeaseReport, RingReport, SyncReport};
 use mainspring_sim::policy::{Epoch, Lost, Story};
 use mainspring_workload::{Step, SyncSpec, ThreadTarget, Workload};
 
@@ -21,6 +21,8 @@ pub struct Notes<'w> {
     pub counts: Vec<Counts>,
     /// What became of the periods of each instance.
     pub jobs: Vec<Jobs>,
+    /// What became of the calls to each endpoint, and how long their replies took.
+    calls: Vec<(EndpointReport, Responses)>,
     /// How each context fared, in the order of their numbers.
     pub contexts: Vec<ContextReport>,
     /// How each lease fared.
@@ -92,8 +94,15 @@ impl<'w> Notes<'w> {
             reason: "it did not ask within the run".to_owned(),
         };
         let unused = |spec: &SyncSpec| SyncReport::new(&spec.name, spec.kind, SyncStats::default());
+        let endpoint = |(number, spec): (usize, &mainspring_workload::EndpointSpec)| {
+            let (callers, servers) = workload.users_of(number);
+            let row =
+                EndpointReport { name: spec.name.clone(), callers, servers, ..EndpointReport::default() };
+            (row, Responses::default())
+        };
         Self {
             workload,
+            calls: workload.endpoints.iter().enumerate().map(endpoint).collect(),
             leases: workload.leases.iter().map(lease).collect(),
             islands: workload.islands.iter().map(island).collect(),
             rings: workload.rings.iter().map(ring).collect(),
@@ -104,8 +113,8 @@ impl<'w> Notes<'w> {
             threads: Vec::new(),
             counts: vec![Counts::default(); count],
             jobs: (0..count).map(|_| Jobs::new(list)).collect(),
-            contexts: plan::contexts(workload).into_iter().map(row).collect(),
-            known: plan::contexts(workload).into_iter().map(|named| (0, named)).collect(),
+            contexts: manifest::contexts(workload).into_iter().map(row).collect(),
+            known: manifest::contexts(workload).into_iter().map(|named| (0, named)).collect(),
             periods: workload.threads.iter().flat_map(first).collect(),
             lived: vec![false; count],
         }
@@ -224,6 +233,32 @@ impl<'w> Notes<'w> {
                 let lost = lost.map(|why| (Nanos::new(lost_at), why));
                 self.policy = Some((Story::told(taken.into(), refused.collect(), slow, lost), epoch));
             }
+            Note::Calls { endpoint, accepted, replied, failed } => {
+                let (row, _) = self.calls.get_mut(endpoint as usize)?;
+                row.calls += accepted;
+                row.replies += replied;
+                row.failures += failed;
+            }
+            Note::Replies { endpoint, count, times } => {
+                let (_, replies) = self.calls.get_mut(endpoint as usize)?;
+                for (made, took) in times.get(..count as usize)? {
+                    replies.record(Nanos::new(*made), Nanos::new(made.checked_add(*took)?));
+                }
+            }
+            Note::Polled { ring, mode, sleeps, overflow, busy_ns, spins_ns, charged_ns } => {
+                let row = self.rings.get_mut(ring as usize)?;
+                (row.sleeps, row.overflow) = (sleeps, overflow);
+                (row.busy_ns, row.spins_ns) = (busy_ns, spins_ns);
+                row.mode = match mode {
+                    ring_mode::SYSCALL => "syscall",
+                    ring_mode::RUNNING => "sqpoll-running",
+                    ring_mode::SLEEPING => "sqpoll-sleeping",
+                    _ => return None,
+                }
+                .to_owned();
+                self.polled.0 += charged_ns;
+                self.polled.1 += sleeps;
+            }
             Note::Ring { ring, polled, submitted, completed, dropped, late, wakeups } => {
                 let row = self.rings.get_mut(ring as usize)?;
                 (row.submitted, row.completed, row.dropped) = (submitted, completed, dropped);
@@ -247,6 +282,17 @@ impl<'w> Notes<'w> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// What became of the calls to the endpoints that were called.
+    pub fn endpoint_reports(&mut self) -> Vec<EndpointReport> {
+        let called = self.calls.iter_mut().filter(|(row, _)| row.calls > 0);
+        let row = |(row, replies): &mut (EndpointReport, Responses)| EndpointReport {
+            pending: row.calls.saturating_sub(row.replies + row.failures),
+            latency_ns: replies.summary(),
+            ..row.clone()
+        };
+        called.map(row).collect()
     }
 
     /// The run has ended at `end`: jobs that were due before and not done are missed.
@@ -406,6 +452,40 @@ mod tests {
         assert_eq!(notes.take(lease(lease_state::GRANTED + 9)), None, "an end that there is not");
         assert_eq!(notes.take(lease(lease_state::REFUSED + 0xffff)), None, "an error that there is not");
         assert_eq!(notes.take(Note::Island { island: 0, refused: 0, admitted: 1, left: 0 }), None);
+    }
+
+    #[test]
+    fn rings_that_threads_poll_and_calls_are_told_in_numbers() {
+        let text = "[[ring]]\nname = \"disk\"\nowner = \"a\"\nsqpoll = true\n\
+             [[thread]]\nname = \"p\"\nprogram = [\"poll disk\"]\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"submit disk 1\", \"complete disk 1\", \"call x\", \"sleep 1ms\"]\n\
+             [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n";
+        let workload = mainspring_workload::parse("test.toml", text).expect("the test's workload is one");
+        let mut notes = Notes::new(&workload, false);
+        let polled = |ring, mode| Note::Polled {
+            ring,
+            mode,
+            sleeps: 4,
+            overflow: 1,
+            busy_ns: 7,
+            spins_ns: 5,
+            charged_ns: 12,
+        };
+        assert_eq!(notes.take(polled(0, ring_mode::SLEEPING)), Some(()));
+        let row = &notes.rings[0];
+        assert_eq!((row.mode.as_str(), row.sleeps, row.busy_ns), ("sqpoll-sleeping", 4, 7));
+        assert_eq!(notes.polled, (12, 4, 0));
+        assert_eq!(notes.take(polled(1, ring_mode::SLEEPING)), None, "a ring that there is not");
+        assert_eq!(notes.take(polled(0, 9)), None, "a mode that there is not");
+        let calls = |endpoint| Note::Calls { endpoint, accepted: 5, replied: 3, failed: 1 };
+        let replies = |count| Note::Replies { endpoint: 0, count, times: [(10, 2), (20, 8), (0, 0)] };
+        // Two processes tell of theirs.
+        assert_eq!([calls(0), calls(0), replies(2)].map(|note| notes.take(note)), [Some(()); 3]);
+        assert_eq!(notes.take(calls(1)), None, "an endpoint that there is not");
+        assert_eq!(notes.take(replies(4)), None, "more times than there are");
+        let row = notes.endpoint_reports().remove(0);
+        assert_eq!((row.calls, row.replies, row.failures, row.pending), (10, 6, 2, 2));
+        assert_eq!(row.latency_ns.map(|took| (took.max, took.max_at_ns)), Some((8, 20)));
     }
 
     #[test]

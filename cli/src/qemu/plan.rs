@@ -1,433 +1,16 @@
 //! A workload as the words that the kernel's workload program reads.
 
-use mainspring_abi::kernel::{ISLAND_NODES, RELEASE_NS};
+use super::layout::{self, Layout, asker, nodes};
+use super::manifest::bits;
 use mainspring_abi::plan::{
     ISLAND_WORDS, LEASE_WORDS, MAGIC, NODE_WORDS, NONE, RING_WORDS, mode, operation, overrun,
 };
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy};
+use mainspring_abi::{LatencyClass, Nanos};
 use mainspring_program::Coded;
 use mainspring_workload::{
-    Account, Calls, ContextSpec, ContextTarget, InterruptSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
-    Locks, MAX_THREADS, Network, Operation, Overrun, Residency, RingSpec, Start, Step, ThreadSpec,
-    ThreadTarget, TimedOperation, Workload,
+    Account, Calls, ContextTarget, InterruptSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart, Locks,
+    MAX_THREADS, Network, Operation, Overrun, Residency, Start, Step, ThreadSpec, ThreadTarget, Workload,
 };
-use std::fmt::Write;
-
-/// Instances that one process of the kernel has room for, beside the thread that starts them.
-const INSTANCES: usize = 100;
-/// All of them together, and the processes: the kernel's tables, with room to spare.
-const ALL_INSTANCES: usize = 400;
-const PROCESSES: usize = 60;
-const CPUS: usize = 16;
-const ENDPOINTS: usize = 32;
-/// Contexts of one process of the kernel, and of all together.
-const CONTEXTS_EACH: usize = 8;
-const CONTEXTS: usize = 64;
-/// Islands, nodes of one, and leases of one process.
-const ISLANDS: usize = 8;
-const NODES: usize = ISLAND_NODES;
-const LEASES_EACH: usize = 8;
-/// Capabilities that a process begins with, beside those that every one has.
-const GRANTS: usize = 17;
-/// Changes that one update of the policy service may have.
-const CHANGES: usize = 16;
-/// Threads whose treatment the policy service may set.
-const TREATED: usize = 64;
-
-/// The boot manifest: how to schedule, and the program with its capabilities.
-pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
-    let machine = &workload.machine;
-    let policy = match machine.policy {
-        Policy::Eevdf => "eevdf",
-        Policy::Wfq => "wfq",
-    };
-    let mut manifest = format!(
-        "policy {policy}\nquantum_ns {}\ntick_ns {}\nfloor_ppm {}\nrecord_bytes {record_bytes}\n",
-        machine.quantum.get(),
-        machine.tick.get(),
-        machine.floor_ppm,
-    );
-    if let Some(policy) = &workload.policy {
-        let _ = writeln!(manifest, "policy_slow_ns {}", policy.timeout.get().max(1));
-    }
-    for (number, endpoint) in workload.endpoints.iter().enumerate() {
-        let donation = if endpoint.donation { "on" } else { "off" };
-        let window = if endpoint.reorder { endpoint.window } else { 1 };
-        let _ = writeln!(manifest, "endpoint {number} donation={donation} window={window}");
-    }
-    let layout = Layout::of(workload);
-    for process in 0..layout.count() {
-        let mut caps = String::from("console,timer,threads,control,park,policy,info");
-        for grant in layout.grants(workload, process) {
-            let _ = write!(caps, ",{grant}");
-        }
-        let _ = writeln!(manifest, "start workload {caps} data=plan -- {process}");
-    }
-    manifest
-}
-
-/// What the manifest says of a context. One that is spent under a lease is spent on the CPUs of that.
-fn granted(workload: &Workload, number: usize) -> String {
-    let spec = &workload.contexts[number];
-    let mut text = format!("{}/{}", spec.budget.get(), spec.period.get());
-    let _ = write!(text, ":deadline={}:criticality={}", spec.deadline.get(), spec.criticality);
-    let _ = write!(text, ":priority={}:refills={}:depth={}", spec.priority, spec.refills, spec.depth);
-    let leased = leased_to(workload, number);
-    if spec.cpus.is_some() || leased.is_some() {
-        let all = bits(&CpuSet::first(workload.machine.cpus));
-        let own = spec.cpus.as_ref().map_or(all, bits);
-        let _ = write!(text, ":cpus={}", own & leased.filter(|leased| own & leased != 0).unwrap_or(all));
-    }
-    match spec.overrun {
-        Overrun::Throttle => {}
-        Overrun::Notify => text.push_str(":overrun=notify"),
-        Overrun::Fault => text.push_str(":overrun=fault"),
-        Overrun::Shutdown => text.push_str(":overrun=shutdown"),
-    }
-    if let Some(endpoint) = spec.timeout_endpoint {
-        let _ = write!(text, ":handler={endpoint}");
-    }
-    text
-}
-
-/// The CPUs on which a lease has a context spent, bit by bit.
-fn leased_to(workload: &Workload, context: usize) -> Option<u64> {
-    let spends = |lease: &&LeaseSpec| match lease.account {
-        Account::Context(target) => target.context == context,
-        Account::Ledger => workload.threads[lease.thread.thread].context == Some(context),
-    };
-    workload.leases.iter().find(spends).map(|lease| bits(&lease.cpus))
-}
-
-/// The table whose thread, or whose process's first thread, asks for a lease: that of the ring that is polled, if one is.
-fn asker(workload: &Workload, lease: &LeaseSpec) -> usize {
-    lease.ring.map_or(lease.thread.thread, |ring| workload.rings[ring].owner.thread)
-}
-
-/// The nodes of an island, each as a context table and an instance.
-pub fn nodes<'w>(
-    workload: &'w Workload,
-    island: &'w IslandSpec,
-) -> impl Iterator<Item = (usize, usize)> + 'w {
-    island.nodes.iter().flat_map(|node| {
-        let all = 0..workload.contexts[node.context].instances();
-        let named = node.instance.map_or(all, |one| one as usize..one as usize + 1);
-        named.map(|instance| (node.context, instance))
-    })
-}
-
-/// The island that an instance of a context is a node of.
-pub fn island_of(workload: &Workload, context: usize, instance: usize) -> Option<usize> {
-    workload.islands.iter().position(|island| nodes(workload, island).any(|node| node == (context, instance)))
-}
-
-/// The lease under which the kernel polls, in the place of the threads of a table.
-pub fn polled_by(workload: &Workload, table: usize) -> Option<&LeaseSpec> {
-    let polls = |lease: &&LeaseSpec| lease.mode == LeaseMode::KernelSqpoll && lease.thread.thread == table;
-    workload.leases.iter().find(polls)
-}
-
-/// How many processes of the kernel the workload takes.
-pub fn process_count(workload: &Workload) -> usize {
-    Layout::of(workload).count()
-}
-
-/// Which process of the kernel each table, context and session of the workload is in.
-struct Layout {
-    /// By table.
-    threads: Vec<usize>,
-    /// By context table.
-    contexts: Vec<usize>,
-    /// By session. `None` if no table is in it.
-    sessions: Vec<Option<usize>>,
-    /// By device, and of the network: who has the threads that it wakes, or leases its CPU, or the first.
-    devices: Vec<usize>,
-    network: usize,
-}
-
-impl Layout {
-    /// The workload's own processes, but for tables that have something in common which a process of the kernel has to itself:
-    /// memory, if their threads unpark, spawn, join or synchronise with each other; a context that both use; a session.
-    fn of(workload: &Workload) -> Self {
-        let mut threads: Vec<usize> = workload.threads.iter().map(|spec| spec.process).collect();
-        let mut merge = |one: usize, other: usize| {
-            let (gone, stays) = (threads[other], threads[one]);
-            threads.iter_mut().filter(|process| **process == gone).for_each(|process| *process = stays);
-        };
-        let mut of_context = vec![None; workload.contexts.len()];
-        let mut of_session = vec![None; workload.sessions.len()];
-        let mut of_sync = vec![None; workload.sync.len()];
-        for (table, spec) in workload.threads.iter().enumerate() {
-            for step in &spec.program {
-                match step {
-                    Step::Unpark(whom) | Step::Join { target: whom, .. } => merge(table, whom.thread),
-                    Step::Spawn(other) => merge(table, *other),
-                    _ => {}
-                }
-                for object in step.sync_objects().into_iter().flatten() {
-                    merge(*of_sync[object].get_or_insert(table), table);
-                }
-            }
-            let stepped = spec.program.iter().filter_map(context_of);
-            for context in spec.context.into_iter().chain(stepped) {
-                merge(*of_context[context].get_or_insert(table), table);
-            }
-            if let Some(session) = spec.session {
-                merge(*of_session[session].get_or_insert(table), table);
-            }
-            for step in &spec.program {
-                if let Step::Lease(lease) | Step::Release(lease) = step {
-                    merge(asker(workload, &workload.leases[*lease]), table);
-                }
-            }
-        }
-        for island in &workload.islands {
-            let mut tables = island.nodes.iter().filter_map(|node| of_context[node.context]);
-            if let Some(first) = tables.next() {
-                tables.for_each(|table| merge(first, table));
-            }
-        }
-        for lease in &workload.leases {
-            let asks = asker(workload, lease);
-            merge(asks, lease.thread.thread);
-            if let Account::Context(target) = lease.account {
-                merge(*of_context[target.context].get_or_insert(asks), asks);
-            }
-            // Threads that may run on its CPUs alone are made before it is asked for.
-            for (table, spec) in workload.threads.iter().enumerate() {
-                if spec.cpus.as_ref().is_some_and(|cpus| cpus.without(&lease.cpus).is_empty()) {
-                    merge(asks, table);
-                }
-            }
-        }
-        // A driver on a CPU that is leased is made before that is asked for.
-        let lessor = |cpu: usize| {
-            let has = |lease: &&LeaseSpec| lease.cpus.iter().any(|leased| leased.index() == cpu);
-            workload.leases.iter().find(has).map(|lease| asker(workload, lease))
-        };
-        let driven =
-            |device: &InterruptSpec| device.wakes.map(|woken| woken.thread).or_else(|| lessor(device.cpu));
-        for device in &workload.interrupts {
-            if let (Some(woken), Some(asks)) = (device.wakes, lessor(device.cpu)) {
-                merge(asks, woken.thread);
-            }
-        }
-        // The service tells the kernel of threads by what its process knows of them.
-        if let Some(policy) = &workload.policy {
-            for at in &workload.operations {
-                if let Operation::PolicyWeight { thread, .. } | Operation::PolicyProfile { thread, .. } =
-                    at.operation
-                {
-                    merge(policy.service.thread, thread.thread);
-                }
-            }
-        }
-        // Numbered without gaps, in the order of the tables.
-        let mut met = Vec::new();
-        for one in &mut threads {
-            let number = met.iter().position(|known| known == one).unwrap_or(met.len());
-            if number == met.len() {
-                met.push(*one);
-            }
-            *one = number;
-        }
-        let contexts = of_context.into_iter().map(|table| table.map_or(0, |table| threads[table])).collect();
-        let sessions = of_session.into_iter().map(|table| table.map(|table| threads[table])).collect();
-        let of = |table: Option<usize>| table.map_or(0, |table| threads[table]);
-        let devices = workload.interrupts.iter().map(|device| of(driven(device))).collect();
-        let network = of(workload.network.as_ref().and_then(|network| lessor(network.cpu)));
-        Self { devices, network, threads, contexts, sessions }
-    }
-
-    fn count(&self) -> usize {
-        self.threads.iter().max().map_or(1, |last| last + 1)
-    }
-
-    /// What the process is granted beside what each is: endpoints that its threads use, its contexts, its session.
-    fn grants(&self, workload: &Workload, process: usize) -> Vec<String> {
-        let tables = || workload.threads.iter().zip(&self.threads).filter(|(_, of)| **of == process);
-        let uses = |is: &dyn Fn(&Step) -> bool| tables().any(|(spec, _)| spec.program.iter().any(is));
-        let mut grants = Vec::new();
-        for endpoint in 0..workload.endpoints.len() {
-            let hears = |lease: &LeaseSpec| {
-                self.threads[asker(workload, lease)] == process && lease.revoke_endpoint == Some(endpoint)
-            };
-            let calls = uses(&|step| matches!(step, Step::Call(call) if call.endpoint == endpoint));
-            if calls || workload.leases.iter().any(hears) {
-                grants.push(format!("call:{endpoint}"));
-            }
-            let closes = |at: &TimedOperation| {
-                at.operation == Operation::CloseEndpoint(endpoint)
-                    && self.of_server(workload, endpoint) == process
-            };
-            let serves = uses(&|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint));
-            if serves || workload.operations.iter().any(closes) {
-                grants.push(format!("serve:{endpoint}"));
-            }
-        }
-        for (number, spec) in workload.contexts.iter().enumerate() {
-            let own = |instance: &usize| {
-                self.contexts[number] == process && island_of(workload, number, *instance).is_none()
-            };
-            let instances = (0..spec.instances()).filter(own);
-            grants.extend(
-                instances
-                    .map(|instance| format!("context:{number}.{instance}={}", granted(workload, number))),
-            );
-        }
-        if workload.leases.iter().any(|lease| self.threads[asker(workload, lease)] == process) {
-            grants.push("leases:any".to_owned());
-        }
-        let percent = self.islands_percent(workload, process);
-        if percent > 0 {
-            grants.extend([format!("islands:{percent}"), "memory".to_owned()]);
-        }
-        let more = self.adjusted_percent(workload, process);
-        if more > 0 {
-            grants.push(format!("time:{more}"));
-        }
-        if self.sessions.contains(&Some(process)) {
-            grants.push("session".to_owned());
-        }
-        if let Some(policy) = &workload.policy {
-            let of = |target: ThreadTarget| self.threads[target.thread] == process;
-            let recovers = policy.recovery.is_some_and(of);
-            if of(policy.service) || recovers {
-                grants.push("policy-service".to_owned());
-            }
-            if recovers {
-                grants.push("recovery".to_owned());
-            }
-        }
-        grants
-    }
-}
-
-impl Layout {
-    /// The process that closes an endpoint: the first that serves it, or the first of all.
-    fn of_server(&self, workload: &Workload, endpoint: usize) -> usize {
-        let serves = |spec: &ThreadSpec| {
-            spec.program.iter().any(|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint))
-        };
-        workload.threads.iter().position(serves).map_or(0, |table| self.threads[table])
-    }
-
-    /// The process that has an island: that of its nodes.
-    fn of_island(&self, island: &IslandSpec) -> usize {
-        island.nodes.first().map_or(0, |node| self.contexts[node.context])
-    }
-
-    /// What the islands of a process need, in hundredths of a CPU; at most what the kernel grants.
-    fn islands_percent(&self, workload: &Workload, process: usize) -> u64 {
-        let own = workload.islands.iter().filter(|island| self.of_island(island) == process);
-        let ppm = own.flat_map(|island| {
-            nodes(workload, island).map(|(context, _)| {
-                let ContextSpec { budget, period, deadline, .. } = &workload.contexts[context];
-                let window = *period.min(deadline).min(&island.deadline);
-                (1_000_000 * (budget.get() + RELEASE_NS)).div_ceil(window.get().max(1))
-            })
-        });
-        ppm.sum::<u64>().div_ceil(10_000).min(100)
-    }
-
-    /// What operations may ask for beyond what the contexts of a process were granted, in hundredths of a CPU.
-    fn adjusted_percent(&self, workload: &Workload, process: usize) -> u64 {
-        let percent =
-            |budget: Nanos, window: Nanos| (100 * (budget.get() + RELEASE_NS)).div_ceil(window.get().max(1));
-        let asked = workload.operations.iter().map(|at| match at.operation {
-            Operation::Adjust { context, budget, period } if self.contexts[context.context] == process => {
-                let spec = &workload.contexts[context.context];
-                let instances = if context.instance.is_some() { 1 } else { spec.instances() as u64 };
-                let before = 100 * spec.budget.get() / spec.deadline.get().max(1);
-                let window = spec.deadline.min(period).max(budget);
-                instances * percent(budget, window).saturating_sub(before)
-            }
-            _ => 0,
-        });
-        asked.sum::<u64>().min(100)
-    }
-}
-
-/// The context that a step names.
-fn context_of(step: &Step) -> Option<usize> {
-    match step {
-        Step::Bind(target) | Step::Revoke(target) | Step::Drain(target) => Some(target.context),
-        _ => None,
-    }
-}
-
-/// The contexts, each as a table and an instance, in the order of their numbers on the kernel, which are those of the manifest.
-pub fn contexts(workload: &Workload) -> Vec<(usize, usize)> {
-    let layout = Layout::of(workload);
-    let mut tables: Vec<usize> = (0..workload.contexts.len()).collect();
-    tables.sort_by_key(|table| layout.contexts[*table]);
-    let of = |table: usize| (0..workload.contexts[table].instances()).map(move |instance| (table, instance));
-    tables.into_iter().flat_map(of).collect()
-}
-
-/// The session that a table is in although another one is in the same process of the kernel, which has one session.
-pub fn second_session(workload: &Workload) -> Option<usize> {
-    let layout = Layout::of(workload);
-    workload.threads.iter().enumerate().find_map(|(table, spec)| {
-        let others = workload.threads.iter().zip(&layout.threads);
-        let differs = |other: &ThreadSpec| other.session != spec.session;
-        let mixed = others.into_iter().any(|(other, of)| *of == layout.threads[table] && differs(other));
-        (spec.session.is_some() && mixed).then_some(table)
-    })
-}
-
-/// What the workload takes of the kernel's tables: how many of what, and how many there are.
-pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 13] {
-    let layout = Layout::of(workload);
-    let mut instances = vec![0; layout.count()];
-    for (spec, process) in workload.threads.iter().zip(&layout.threads) {
-        instances[*process] += spec.instances();
-    }
-    for process in layout.devices.iter().chain(workload.network.as_ref().map(|_| &layout.network)) {
-        instances[*process] += 1;
-    }
-    let treated = |at: &TimedOperation| match at.operation {
-        Operation::PolicyWeight { thread, .. } | Operation::PolicyProfile { thread, .. } => Some(thread),
-        _ => None,
-    };
-    let named = |target: ThreadTarget| match target.instance {
-        Some(_) => 1,
-        None => workload.threads[target.thread].instances(),
-    };
-    let mut treated: Vec<ThreadTarget> = workload.operations.iter().filter_map(treated).collect();
-    let changes = treated.iter().copied().map(named).max();
-    treated.sort_unstable_by_key(|target| (target.thread, target.instance));
-    treated.dedup();
-    let all_treated = treated.into_iter().map(named).sum();
-    let mut contexts = vec![0; layout.count()];
-    for (number, (spec, process)) in workload.contexts.iter().zip(&layout.contexts).enumerate() {
-        let plain = |instance: &usize| island_of(workload, number, *instance).is_none();
-        contexts[*process] += (0..spec.instances()).filter(plain).count();
-    }
-    let nodes = workload.islands.iter().map(|island| nodes(workload, island).count());
-    let mut leases = vec![0; layout.count()];
-    for lease in &workload.leases {
-        leases[layout.threads[asker(workload, lease)]] += 1;
-    }
-    let all_contexts = contexts.iter().sum();
-    let grants = (0..layout.count()).map(|process| layout.grants(workload, process).len()).max();
-    let most = instances.iter().max().copied().unwrap_or(0);
-    [
-        (workload.machine.cpus, "CPUs", CPUS),
-        (workload.endpoints.len(), "endpoints", ENDPOINTS),
-        (instances.len(), "processes", PROCESSES),
-        (most, "threads in one process", INSTANCES),
-        (instances.iter().sum(), "threads", ALL_INSTANCES),
-        (contexts.into_iter().max().unwrap_or(0), "contexts in one process", CONTEXTS_EACH),
-        (all_contexts, "contexts", CONTEXTS),
-        (workload.islands.len(), "islands", ISLANDS),
-        (nodes.max().unwrap_or(0), "nodes in one island", NODES),
-        (leases.into_iter().max().unwrap_or(0), "leases in one process", LEASES_EACH),
-        (grants.unwrap_or(0), "endpoints and contexts that one process uses", GRANTS),
-        (changes.unwrap_or(0), "threads in one update of the policy service", CHANGES),
-        (all_treated, "threads that the policy service treats", TREATED),
-    ]
-}
 
 /// The plan of a workload that the kernel can do.
 pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
@@ -447,7 +30,8 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
         table(spec, *process, &mut words);
     }
     for (spec, process) in workload.contexts.iter().zip(&layout.contexts) {
-        words.extend([*process as u64, spec.instances() as u64]);
+        let default_of = spec.process.map_or(NONE, |process| process as u64);
+        words.extend([*process as u64, spec.instances() as u64, default_of]);
     }
     let serves = workload.policy.as_ref().map_or(0, |policy| layout.threads[policy.service.thread]);
     for at in &workload.operations {
@@ -464,7 +48,7 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
                 (process, [operation::ADJUST, context, instance, budget.get(), period.get()])
             }
             Operation::Logout(session) => {
-                (layout.sessions[session].unwrap_or(0), [operation::LOGOUT, 0, 0, 0, 0])
+                (layout.sessions[session].unwrap_or(0), [operation::LOGOUT, session as u64, 0, 0, 0])
             }
             Operation::Exit(whom) => {
                 let [table, instance] = target(whom);
@@ -498,7 +82,7 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
     for spec in &workload.leases {
         words.extend(lease(workload, &layout, spec));
     }
-    words.extend(workload.rings.iter().flat_map(ring));
+    words.extend((0..workload.rings.len()).flat_map(|number| ring(workload, number)));
     for spec in &workload.islands {
         words.extend(island(workload, &layout, spec));
     }
@@ -557,6 +141,8 @@ fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) {
         latest,
         spec.times.unwrap_or(NONE),
         spec.context.map_or(NONE, |context| context as u64),
+        spec.process as u64,
+        spec.session.map_or(NONE, |session| session as u64),
     ]);
     spec.program.write(words);
 }
@@ -569,8 +155,8 @@ fn lease(workload: &Workload, layout: &Layout, spec: &LeaseSpec) -> [u64; LEASE_
     };
     let mode = match spec.mode {
         LeaseMode::Compute => mode::COMPUTE,
-        LeaseMode::Poller => mode::POLLER,
-        LeaseMode::KernelSqpoll => mode::KERNEL_SQPOLL,
+        LeaseMode::KernelSqpoll if is_of_kernel_poller(workload, spec) => mode::KERNEL_SQPOLL,
+        LeaseMode::Poller | LeaseMode::KernelSqpoll => mode::POLLER,
         LeaseMode::KernelWorker => mode::KERNEL_WORKER,
     };
     [
@@ -637,15 +223,25 @@ fn island(workload: &Workload, layout: &Layout, spec: &IslandSpec) -> Vec<u64> {
     head.into_iter().chain(all.into_iter().flat_map(node)).collect()
 }
 
-fn ring(spec: &RingSpec) -> [u64; RING_WORDS] {
-    let [table, instance] = target(spec.owner);
-    [table, instance, spec.idle_spin.get()]
+/// Whether the kernel polls under a lease; otherwise its thread does.
+fn is_of_kernel_poller(workload: &Workload, lease: &LeaseSpec) -> bool {
+    lease.ring.and_then(|ring| layout::kernel_poller(workload, ring)) == Some(lease.thread.thread)
 }
 
-fn bits(cpus: &CpuSet) -> u64 {
-    (0..CPUS)
-        .filter(|cpu| CpuId::new(*cpu).is_ok_and(|cpu| cpus.contains(cpu)))
-        .fold(0, |bits, cpu| bits | 1 << cpu)
+fn ring(workload: &Workload, number: usize) -> [u64; RING_WORDS] {
+    let spec = &workload.rings[number];
+    let [table, instance] = target(spec.owner);
+    [
+        table,
+        instance,
+        spec.idle_spin.get(),
+        layout::kernel_poller(workload, number).map_or(NONE, |table| table as u64),
+        layout::is_polled_by_threads(workload, number).into(),
+        spec.sqpoll.into(),
+        spec.entries.into(),
+        spec.cost.get(),
+        if spec.reorder { spec.window.into() } else { 0 },
+    ]
 }
 
 fn target(target: ThreadTarget) -> [u64; 2] {
@@ -659,6 +255,8 @@ pub fn plays(step: &Step) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::needs;
+    use super::super::manifest::{contexts, manifest};
     use super::*;
     use mainspring_abi::plan::{HEADER_WORDS, TABLE_WORDS};
     use mainspring_program::Words;
@@ -699,7 +297,7 @@ mod tests {
         let plan = read(&encode(&workload, 7));
         assert_eq!(plan[..HEADER_WORDS], [MAGIC, 50_000_000, 7, 2, 0, 0, 0, 0, 0]);
         let tables = tables::<2>(&plan);
-        assert_eq!(tables[0].0, [0, 3, 128, 1, 0, 0b10, 0, 0, NONE, NONE]);
+        assert_eq!(tables[0].0, [0, 3, 128, 1, 0, 0b10, 0, 0, NONE, NONE, 0, NONE]);
         assert_eq!(tables[0].1, workload.threads[0].program);
         assert_eq!(tables[1].1, workload.threads[1].program);
         assert!(manifest(&workload, 1000).contains("call:0,serve:0"));
@@ -779,9 +377,9 @@ mod tests {
             "#,
         );
         let manifest = manifest(&workload, 1000);
-        assert!(manifest.contains("endpoint 0 donation=off window=4\n"), "{manifest}");
+        assert!(manifest.contains("endpoint 0 donation=off realtime=on window=4\n"), "{manifest}");
         let early = "context:1.0=2000000/20000000:deadline=15000000:criticality=1:priority=0:refills=8:depth=8:overrun=notify";
-        assert!(manifest.contains(&format!("info,call:0,{early},session data=plan -- 0\n")), "{manifest}");
+        assert!(manifest.contains(&format!("info,call:0,{early},session:0 data=plan -- 0\n")), "{manifest}");
         assert!(manifest.contains("info,serve:0,context:0.0=1000000/10000000"), "{manifest}");
         assert_eq!(contexts(&workload), [(1, 0), (0, 0)], "in the order of the processes");
         let plan = read(&encode(&workload, 7));
@@ -855,7 +453,7 @@ mod tests {
              [[thread]]\nname = \"a\"\ncount = 17\nprogram = [\"run 1ms\"]\n\
              [[at]]\ntime = \"1ms\"\ndo = \"policy weight a 2 epoch 2\"\n";
         let many = mainspring_workload::parse("test.toml", many).expect("the test's workload is one");
-        assert!(needs(&many).contains(&(17, "threads in one update of the policy service", CHANGES)));
+        assert!(needs(&many).contains(&(17, "threads in one update of the policy service", 16)));
     }
 
     #[test]
@@ -931,7 +529,7 @@ mod tests {
         assert_eq!(plan[end - NODE_WORDS - ISLAND_WORDS..end - NODE_WORDS], island);
         assert_eq!(plan[end - NODE_WORDS..end], [0, 0, 250_000, 1_000_000, 1_000_000, 0]);
         let before = end - NODE_WORDS - ISLAND_WORDS;
-        assert_eq!(plan[before - RING_WORDS..before], [2, NONE, 1_000_000]);
+        assert_eq!(plan[before - RING_WORDS..before], [2, NONE, 1_000_000, 1, 0, 1, 64, 1000, 0]);
         let lease = &plan[before - RING_WORDS - LEASE_WORDS..before - RING_WORDS];
         assert_eq!(lease[..7], [1, 1, NONE, 0b1000, mode::KERNEL_SQPOLL, 0, NONE]);
     }

@@ -3,14 +3,16 @@
 //! ```text
 //! MAGIC, duration in ns, seed, how many tables, contexts, operations, leases, rings and islands
 //! each table:     process, instances, weight, latency class, request in ns (0: by class), CPU bits (0: all),
-//!                 earliest and latest start (NONE: spawned), times (NONE: for ever), context (NONE: none),
-//!                 then its steps, as `core/program` writes them
-//! each context:   process, how many instances
+//!                 earliest and latest start (NONE: spawned), times (NONE: for ever), context (NONE: none), process of the
+//!                 workload, session (NONE: none), then its steps, as `core/program` writes them
+//! each context:   process, how many instances, process of the workload whose default it is (NONE: none)
 //! each operation: process, time in ns, one of `operation`, and four words
 //! each lease:     process, thread (a table and an instance), CPU bits, one of `mode`, ring (NONE: none), context and instance that
 //!                 pay (NONE: the ledger), longest revocation, lifetime (0: none), endpoint that is told of its end (NONE: none),
 //!                 whether its CPU does without a tick, when it is asked for (NONE: by a step)
-//! each ring:      owner (a table and an instance), how long its poller spins in ns (0: not at all)
+//! each ring:      owner (a table and an instance), how long its poller spins in ns (0: not at all), table in whose place the kernel
+//!                 polls (NONE: none), whether threads poll it, whether it may be polled, entries, what serving one takes in ns, among
+//!                 how many the earliest deadline goes first (0: in the order of submission)
 //! each island:    process, when it asks, period, deadline, CPU bits (0: all), one of `overrun`, pages of memory, how many nodes, then
 //!                 the nodes: context and instance, budget, period, deadline, CPU bits (0: all)
 //! then the distributions, and the mutexes, semaphores, barriers and conditions, as `core/program` writes them
@@ -24,13 +26,14 @@
 //! ```
 //!
 //! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with. It does the
-//! operations on what it owns. Instance `n` of context `c` is granted to its process as `context:c.n`, and a process in a session
-//! finds that as `session`. A table with a `poll` step has no thread of its own: its instance is the kernel's poller.
+//! operations on what it owns. Instance `n` of context `c` is granted to its process as `context:c.n`, and a process that has
+//! threads in session `s` finds that as `session:s`. A table in whose
+//! place the kernel polls has no thread of its own: its instance is the kernel's poller.
 
 use crate::frame::MAX_NOTE;
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN06");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN07");
 
 /// Absent.
 pub const NONE: u64 = u64::MAX;
@@ -72,7 +75,7 @@ pub mod mode {
 pub mod operation {
     /// Context and an instance of it, or NONE for all.
     pub const REVOKE: u64 = 0;
-    /// Nothing: the session of the process.
+    /// Session.
     pub const LOGOUT: u64 = 1;
     /// Context and an instance of it, or NONE for all; budget; period.
     pub const ADJUST: u64 = 2;
@@ -97,15 +100,15 @@ pub mod operation {
 /// Words before the first table.
 pub const HEADER_WORDS: usize = 9;
 /// Words of a table before its steps.
-pub const TABLE_WORDS: usize = 10;
+pub const TABLE_WORDS: usize = 12;
 /// Words of a context.
-pub const CONTEXT_WORDS: usize = 2;
+pub const CONTEXT_WORDS: usize = 3;
 /// Words of an operation.
 pub const OPERATION_WORDS: usize = 7;
 /// Words of a lease.
 pub const LEASE_WORDS: usize = 13;
 /// Words of a ring.
-pub const RING_WORDS: usize = 3;
+pub const RING_WORDS: usize = 9;
 /// Words of a device before what it draws.
 pub const DEVICE_WORDS: usize = 6;
 /// Words of a network.
@@ -116,6 +119,9 @@ pub const POLICY_WORDS: usize = 6;
 pub const ISLAND_WORDS: usize = 8;
 /// Words of a node.
 pub const NODE_WORDS: usize = 6;
+
+/// Times of calls that one note has.
+pub const REPLIES: usize = 3;
 
 /// Bytes of a text that one note has.
 pub const TEXT: usize = 40;
@@ -223,6 +229,43 @@ pub enum Note {
         /// How often the poller had to be woken.
         wakeups: u64,
     },
+    /// How a ring that threads poll fared besides, at the end of the run.
+    Polled {
+        /// Which.
+        ring: u32,
+        /// See [`ring_mode`].
+        mode: u32,
+        /// How often its poller slept.
+        sleeps: u64,
+        /// How often entries waited for room among the completions.
+        overflow: u64,
+        /// What serving took.
+        busy_ns: u64,
+        /// How long its poller spun.
+        spins_ns: u64,
+        /// What its poller was charged.
+        charged_ns: u64,
+    },
+    /// What became of the calls of one process to an endpoint, at the end of the run.
+    Calls {
+        /// Which.
+        endpoint: u32,
+        /// Calls that were accepted.
+        accepted: u64,
+        /// Calls that were answered.
+        replied: u64,
+        /// Calls that ended without an answer.
+        failed: u64,
+    },
+    /// Times of calls to an endpoint.
+    Replies {
+        /// Which.
+        endpoint: u32,
+        /// How many times there are.
+        count: u32,
+        /// When each call was made, and how long it took until its reply; then zeroes.
+        times: [(u64, u64); REPLIES],
+    },
     /// What happened at a mutex, semaphore, barrier or condition, at the end of the run.
     Sync {
         /// Which.
@@ -285,6 +328,16 @@ pub mod lease_state {
     pub const REFUSED: u32 = 0x1_0000;
 }
 
+/// Who serves a ring that threads poll.
+pub mod ring_mode {
+    /// Its owner.
+    pub const SYSCALL: u32 = 0;
+    /// Its poller.
+    pub const RUNNING: u32 = 1;
+    /// Its poller, which sleeps.
+    pub const SLEEPING: u32 = 2;
+}
+
 /// Why the policy service was lost.
 pub mod loss {
     /// It was not.
@@ -327,6 +380,9 @@ const ISLAND: u64 = 9;
 const SYNC: u64 = 10;
 const POLICY_REFUSED: u64 = 11;
 const POLICY: u64 = 12;
+const POLLED: u64 = 13;
+const CALLS: u64 = 14;
+const REPLIED: u64 = 15;
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -365,6 +421,15 @@ impl Note {
             }
             Self::Ring { ring, polled, submitted, completed, dropped, late, wakeups } => {
                 [RING, pair(ring, polled.into()), submitted, completed, dropped, late, wakeups, 0]
+            }
+            Self::Polled { ring, mode, sleeps, overflow, busy_ns, spins_ns, charged_ns } => {
+                [POLLED, pair(ring, mode), sleeps, overflow, busy_ns, spins_ns, charged_ns, 0]
+            }
+            Self::Calls { endpoint, accepted, replied, failed } => {
+                [CALLS, endpoint.into(), accepted, replied, failed, 0, 0, 0]
+            }
+            Self::Replies { endpoint, count, times: [(a, b), (c, d), (e, f)] } => {
+                [REPLIED, pair(endpoint, count), a, b, c, d, e, f]
             }
             Self::Sync { object, taken, waits, timeouts, waited, wait_max } => {
                 [SYNC, object.into(), taken, waits, timeouts, waited, wait_max, 0]
@@ -438,6 +503,15 @@ impl Note {
                     late: d,
                     wakeups: e,
                 }
+            }
+            CALLS => Self::Calls { endpoint: instance, accepted: a, replied: b, failed: c },
+            REPLIED => {
+                let (endpoint, count) = halves(who);
+                Self::Replies { endpoint, count, times: [(a, b), (c, d), (e, f)] }
+            }
+            POLLED => {
+                let (ring, mode) = halves(who);
+                Self::Polled { ring, mode, sleeps: a, overflow: b, busy_ns: c, spins_ns: d, charged_ns: e }
             }
             ISLAND => {
                 let (island, refused) = halves(who);

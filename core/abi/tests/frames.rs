@@ -151,6 +151,17 @@ proptest! {
                 late: failures,
                 wakeups: misses,
             },
+            Note::Polled {
+                ring: instance,
+                mode: slot,
+                sleeps: misses,
+                overflow: timeouts,
+                busy_ns: refusals,
+                spins_ns: failures,
+                charged_ns: misses,
+            },
+            Note::Calls { endpoint: instance, accepted: misses, replied: timeouts, failed: refusals },
+            Note::Replies { endpoint: instance, count: slot, times: [(misses, timeouts), (refusals, failures), (misses, failures)] },
             Note::PolicyRefused { at: misses, part: instance, text: std::array::from_fn(|at| (slot >> (at % 4 * 8)) as u8) },
             Note::Policy {
                 taken: instance,

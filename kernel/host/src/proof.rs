@@ -203,9 +203,16 @@ const DEADLINES: &str = "console,timer,processes,park,info,call:ordered,serve:or
 /// A session with two contexts.
 const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\
      context:a=2000000/20000000,context:b=1000000/10000000";
+/// Two sessions that threads can enter, a context for each, and one that nobody uses.
+const HELD_SESSIONS: &str = "console,timer,threads,control,park,session:alice,session:bob,\
+     context:a=1000000/20000000,context:b=1000000/20000000,context:c=1000000/20000000";
 /// One context that those of the storm are made from: a quarter of a CPU. They have a fifth of a CPU in all.
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
      context:root=5000000/20000000,time:21";
+
+/// The same with endpoints that have a context of their own.
+const PASSIVE_STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
+     context:root=5000000/20000000,context:own=2000000/20000000:serves=d:serves=e,time:21";
 
 /// Leases, a session that they end with, an endpoint that is told, and a context that pays.
 const LEASES: &str = "console,timer,threads,control,processes,park,memory,policy,info,leases,session,call:e,serve:e,\
@@ -705,6 +712,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[
             ("start", "session-context", SESSION, ""),
             ("start", "session-context", "console,timer,session", "leave"),
+            ("start", "session-context", HELD_SESSIONS, "hold"),
         ],
         settings: "",
         programs: &["session-context"],
@@ -712,6 +720,7 @@ pub const PROOFS: &[Proof] = &[
             "session: logout stale_marked=1 donation_inflight_skipped=1",
             "session-context: stale=ok",
             "session-context: returned_then_released=ok",
+            "session-context: held=ok",
             "session: logout stale_marked=0 donation_inflight_skipped=0",
             "hard_path_allocations=0",
             "kernel: status=ok",
@@ -727,6 +736,22 @@ pub const PROOFS: &[Proof] = &[
         settings: "",
         programs: &["donation-storm"],
         markers: &[
+            "donation-storm: one_place=ok budgets=ok nobody_waits=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 300,
+    },
+    Proof {
+        name: "passive-servers",
+        about: "the same where servers that have no context serve on that of their endpoint",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "donation-storm", PASSIVE_STORM, "")],
+        settings: "",
+        programs: &["donation-storm"],
+        markers: &[
+            "donation-storm: passive_servers=ok",
             "donation-storm: one_place=ok budgets=ok nobody_waits=ok",
             "hard_path_allocations=0",
             "kernel: status=ok",

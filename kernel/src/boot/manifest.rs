@@ -12,7 +12,8 @@
 //! one_message_of 3                arrives, of those between CPUs; the others are lost, to show what that does
 //! policy_slow_ns 500000000        a policy service that is silent for so long is slow, and for ten times as long lost
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
-//! endpoint store donation=off     its calls lend nothing; `window=4`: the earliest deadline of so many clients goes first
+//! endpoint store donation=off     its calls lend nothing; `window=4`: the earliest deadline of so many clients goes first;
+//!                                 `realtime=on`: its path is made for deadlines, and calls that need that are taken
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
 //! serve echo console,serve:echo   as start, but nobody waits for it
 //! start run console data=plan -- any further text is the program's argument
@@ -21,18 +22,21 @@
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
 //! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own; after a colon each
 //! may follow `deadline=NS`, `criticality=N`, `priority=N`, `refills=N`, `depth=N`, `cpus=BITS`, `overrun=` with `notify`, `fault` or
-//! `shutdown`, and `handler=ENDPOINT`, which is told of its faults. `time:PERCENT` lets
+//! `shutdown`, `handler=ENDPOINT`, which is told of its faults, and `serves=ENDPOINT`, whose calls are served on it by threads that have
+//! no context. `time:PERCENT` lets
 //! the process make contexts from its own for so much of one CPU; without it, the process has the contexts that it was given.
 //! `device:1af4.1041` is the PCI device with this vendor and kind; a manifest that names a device that is not there makes no sense.
-//! `session` begins a login session, which ends with the process. `leases` lets the process lease CPUs, for computing and for rings that
+//! `session` begins a login session, which ends with the process. `session:NAME` begins one that the process holds and is not in: its
+//! threads can enter it. `leases` lets the process lease CPUs, for computing and for rings that
 //! the kernel polls; `leases:any` in every mode. `policy-service` lets it be the policy service; `recovery` keeps that service from
 //! changing how the program's first thread is treated. `islands:PERCENT` lets it have realtime islands admitted, for so much of one CPU
 //! in all, those of the processes that it makes included.
 
 use crate::devices;
+use crate::method::StartupContext;
 use crate::object::caps::Object;
-use crate::object::endpoint::{ENDPOINTS, endpoint};
-use crate::sched::contexts;
+use crate::object::endpoint::{Conduct, ENDPOINTS, endpoint};
+use crate::sched::contexts::{self, SESSIONS_EACH};
 use crate::sched::per_cpu::Settings;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -60,12 +64,14 @@ pub struct Start<'a> {
     pub program: &'a str,
     /// Its capabilities.
     pub grants: heapless::Vec<(&'a str, Object), STARTUP_CAPS>,
-    /// Contexts of its own, with what it finds them under, and the endpoint that is told of their faults.
-    pub contexts: heapless::Vec<(&'a str, ContextSpec, Option<u32>), STARTUP_CAPS>,
+    /// Contexts of its own.
+    pub contexts: heapless::Vec<StartupContext<'a>, STARTUP_CAPS>,
     /// No policy applies to its first thread.
     pub recovery: bool,
     /// It begins a session, which it finds as `session`.
     pub session: bool,
+    /// Sessions that it holds and is not in, by what it finds them under.
+    pub held_sessions: heapless::Vec<&'a str, SESSIONS_EACH>,
     /// What contexts that it makes may have of one CPU, in percent.
     pub spare_percent: u64,
     /// A piece of the boot image that it can read.
@@ -153,8 +159,8 @@ fn parse(line: &str) -> Option<Line<'_>> {
             set(alloc::boxed::Box::new(move |settings| settings.policy_slow_after = value))
         }
         "endpoint" => {
-            let (number, lends, window) = configured(rest)?;
-            set(alloc::boxed::Box::new(move |_| endpoint(number).lock().configure(lends, window)))
+            let (number, how) = configured(rest)?;
+            set(alloc::boxed::Box::new(move |_| endpoint(number).lock().configure(how)))
         }
         "start" | "serve" => start(rest, word == "start").map(Line::Start),
         _ => None,
@@ -166,7 +172,7 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
     let mut words = head.split_whitespace();
     let program = words.next()?;
     let (mut grants, mut contexts, mut session) = (heapless::Vec::new(), heapless::Vec::new(), false);
-    let mut recovery = false;
+    let (mut recovery, mut held_sessions) = (false, heapless::Vec::new());
     let mut spare_percent = 0;
     for name in words.next()?.split(',') {
         if let Some(percent) = name.strip_prefix("time:") {
@@ -174,11 +180,9 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
             continue;
         }
         match name.strip_prefix("context:").and_then(|_| name.split_once('=')) {
-            Some((name, granted)) => {
-                let (spec, handler) = context(granted)?;
-                contexts.push((name, spec, handler)).ok()?;
-            }
+            Some((name, granted)) => contexts.push(context(name, granted)?).ok()?,
             None if name == "session" => session = true,
+            None if name.starts_with("session:") => held_sessions.push(name).ok()?,
             None if name == "recovery" => recovery = true,
             None => grants.push((name, object(name)?)).ok()?,
         }
@@ -187,31 +191,44 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
         Some(word) => Some(word.strip_prefix("data=")?),
         None => None,
     };
-    Some(Start { program, grants, contexts, recovery, session, spare_percent, data, arguments, awaited })
+    Some(Start {
+        program,
+        grants,
+        contexts,
+        recovery,
+        session,
+        held_sessions,
+        spare_percent,
+        data,
+        arguments,
+        awaited,
+    })
 }
 
 /// An endpoint's number, and how it is to pass calls on.
-fn configured(text: &str) -> Option<(u32, bool, u8)> {
+fn configured(text: &str) -> Option<(u32, Conduct)> {
     let mut words = text.split_whitespace();
     let number = endpoint_number(words.next()?)?;
-    let (mut lends, mut window) = (true, 1);
+    let mut how = Conduct::DEFAULT;
     for word in words {
         match word.split_once('=')? {
-            ("donation", "on") => lends = true,
-            ("donation", "off") => lends = false,
-            ("window", number) => window = number.parse().ok()?,
+            ("donation", "on") => how.lends = true,
+            ("donation", "off") => how.lends = false,
+            ("realtime", "on") => how.realtime_safe = true,
+            ("realtime", "off") => how.realtime_safe = false,
+            ("window", number) => how.window = number.parse().ok()?,
             _ => return None,
         }
     }
-    Some((number, lends, window))
+    Some((number, how))
 }
 
 /// A budget and a period, in nanoseconds, and what differs from the usual: `2000000/10000000:deadline=8000000:criticality=1`.
-fn context(text: &str) -> Option<(ContextSpec, Option<u32>)> {
+fn context<'a>(name: &'a str, text: &'a str) -> Option<StartupContext<'a>> {
     let mut parts = text.split(':');
     let (budget, period) = parts.next()?.split_once('/')?;
     let mut spec = ContextSpec::new(Nanos::new(budget.parse().ok()?), Nanos::new(period.parse().ok()?));
-    let mut handler = None;
+    let (mut handler, mut serves) = (None, heapless::Vec::new());
     for part in parts {
         match part.split_once('=')? {
             ("deadline", ns) => spec.deadline = Nanos::new(ns.parse().ok()?),
@@ -225,10 +242,11 @@ fn context(text: &str) -> Option<(ContextSpec, Option<u32>)> {
             ("overrun", "fault") => spec.overrun = Overrun::Fault,
             ("overrun", "shutdown") => spec.overrun = Overrun::Shutdown,
             ("handler", endpoint) => handler = Some(endpoint_number(endpoint)?),
+            ("serves", endpoint) => serves.push(endpoint_number(endpoint)?).ok()?,
             _ => return None,
         }
     }
-    Some((spec, handler))
+    Some(StartupContext { name, spec, handler, serves })
 }
 
 fn object(name: &str) -> Option<Object> {

@@ -156,7 +156,19 @@ fn begin(image: &Image<'static>, start: &Start<'_>, family: u32) -> &'static Pro
     let (grants, contexts) = (&start.grants, &start.contexts);
     let session = if start.session { InSession::Begins } else { InSession::Of(None) };
     let (name, arguments, spare_percent) = (start.program, start.arguments, start.spare_percent);
-    let program = Program { name, elf, arguments, data, grants, contexts, session, spare_percent, family };
+    let held_sessions = &start.held_sessions;
+    let program = Program {
+        name,
+        elf,
+        arguments,
+        data,
+        grants,
+        contexts,
+        session,
+        held_sessions,
+        spare_percent,
+        family,
+    };
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);

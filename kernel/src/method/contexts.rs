@@ -221,6 +221,17 @@ pub fn user_session(call: &Call<'_>, session: SessionRef) -> Result<Answer, CapE
                 result.set_live(live);
             })
         }
+        UserSessionMethod::Enter => {
+            // The session of its process ends all that its threads have: no thread leaves that.
+            if call.process().session.lock().is_some() {
+                return Err(CapError::Denied);
+            }
+            if !contexts::lock().sessions.is_live(session) {
+                return Err(GONE);
+            }
+            *call.thread.session.lock() = Some(session);
+            Ok(Answer::Done(0))
+        }
         UserSessionMethod::Logout => {
             // What cannot be told is not done.
             with_result::<schema::session_logout::Owned>(call, |_| {})?;

@@ -76,6 +76,9 @@ struct Next {
 #[inline(always)]
 fn partner(thread: &Thread, ends: &Endpoint, is_call: bool, call_id: u32) -> Option<(Waiter, u32)> {
     let process = thread.process().index();
+    if ends.own_context().is_some() {
+        return None;
+    }
     if is_call {
         return ends.first_server().filter(|_| ends.may_call(process));
     }

@@ -159,6 +159,7 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
         buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
         let Err(why) = hand(call.turn, server, buffer) else {
             ends.serve_first(caller, client);
+            let _on_what_it_has_otherwise = serve_on_own(&ends, server.thread);
             return Ok(Answer::Pending);
         };
         ends.drop_server();
@@ -226,11 +227,14 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
     match copy_next(call, &mut ends, call_id)? {
         Some(len) => {
+            // A call that it has not answered is one that it serves on what it has.
+            end_service(&ends, call.thread.name());
             receive_next(call, &mut ends, call_id);
             Ok(Answer::Done(len))
         }
         None => {
             let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
+            end_service(&ends, call.thread.name());
             ends.add_server(server, call_id, by);
             Ok(Answer::Pending)
         }
@@ -255,19 +259,38 @@ fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<O
     Ok(None)
 }
 
-/// The call whose message was copied is received under `call_id`, on the time of its caller if that one lends it.
+/// The call whose message was copied is received under `call_id`: on the endpoint's own context, or on the time of its caller if that
+/// one lends it.
 fn receive_next(call: &Call<'_>, ends: &mut Endpoint, call_id: u32) {
     let server = call.thread.name();
     if let Some(caller) = ends.receive_next(call_id, call.process().index(), server)
+        && !serve_on_own(ends, server)
         && ends.lends()
     {
         contexts::call_received(caller, server);
     }
 }
 
-/// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often.
+/// `server`, which has received a call, serves it on the endpoint's own context, if there is one and it can; whether it does.
+fn serve_on_own(ends: &Endpoint, server: ThreadRef) -> bool {
+    ends.own_context().is_some_and(|own| contexts::serve_on(own, server))
+}
+
+/// `server` has answered, or waits for the next call: the endpoint's own context is at rest, if it served on that.
+fn end_service(ends: &Endpoint, server: ThreadRef) {
+    if let Some(own) = ends.own_context() {
+        contexts::end_service(own, server);
+    }
+}
+
+/// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often, unless the server
+/// has the endpoint's own.
 pub(super) fn may_lend(ends: &Endpoint, caller: ThreadRef, server: ThreadRef) -> Result<(), CapError> {
-    if ends.lends() { contexts::may_call(caller, server) } else { Ok(()) }
+    if ends.lends() && !ends.own_context().is_some_and(contexts::is_free) {
+        contexts::may_call(caller, server)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whose fault it is that a call could not be received.
@@ -346,6 +369,7 @@ pub fn throw(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let (answered, by) = (call.request.v1.call_id, call.process().index());
     let mut ends = endpoint(index).lock();
     let caller = ends.find_call(answered, by)?;
+    end_service(&ends, call.thread.name());
     let told = caller.map(|caller| end(call.turn, caller, CapError::Exception, CallEnd::Exception));
     ends.end_call(answered);
     match told {
@@ -407,6 +431,7 @@ fn give_answer(
     caller: Option<Waiter>,
     answer: &[u8],
 ) -> Result<(), CapError> {
+    end_service(ends, call.thread.name());
     let handed = match caller {
         Some(caller) => {
             contexts::return_loan(caller.thread, CallEnd::Reply);

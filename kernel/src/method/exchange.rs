@@ -75,6 +75,9 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
     let mut buffer = [0; SHORT];
     let client = process.index();
     let mut ends = endpoint(index).lock();
+    if ends.own_context().is_some() {
+        return None;
+    }
     let (server, call_id) = ends.first_server()?;
     if !ends.may_call(client) {
         return None;
@@ -109,7 +112,7 @@ fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Tu
     };
     let mut buffer = [0; SHORT];
     let mut ends = endpoint(index).lock();
-    if ends.has_caller() {
+    if ends.has_caller() || ends.own_context().is_some() {
         return None;
     }
     let caller = ends.caller_of(request.v1.call_id, process.index())?;

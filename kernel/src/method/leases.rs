@@ -5,6 +5,7 @@ use super::new_cap::NewCap;
 use super::threads::PlannedPoller;
 use super::{Answer, Call};
 use crate::object::caps::Object;
+use crate::object::thread::{self, Thread};
 use crate::sched::leases::{LEASES_EACH, session_id, with_leases};
 use crate::sched::machine::Kernel;
 use crate::sched::{contexts, per_cpu, per_cpus, sqpoll};
@@ -102,6 +103,7 @@ fn grant(
     };
     let mut named = Named::find(call, &params)?;
     let process = call.process();
+    let session = thread::find(named.lessee).and_then(Thread::in_session);
     let cap = NewCap::reserve(process)?;
     // A poller is the lessee, in the place of the thread whose ring it polls.
     let poller = match mode {
@@ -111,11 +113,8 @@ fn grant(
     if let Some(poller) = &poller {
         named.lessee = poller.name();
     }
-    let owner = Owner {
-        process: ProcessId::new(process.index()),
-        session: process.session.lock().map(|(session, _)| session_id(session)),
-        service: None,
-    };
+    let owner =
+        Owner { process: ProcessId::new(process.index()), session: session.map(session_id), service: None };
     let asked = GrantRequest {
         request: LeaseRequest {
             owner,
@@ -144,7 +143,7 @@ fn grant(
     // What cannot be told is not done.
     with_result::<schema::lease_handle::Owned>(call, |_| {})?;
     let lease = with_leases(|leases, machine| {
-        if process.session.lock().is_some_and(|(session, _)| !contexts::lock().sessions.is_live(session)) {
+        if session.is_some_and(|session| !contexts::lock().sessions.is_live(session)) {
             return Err(GONE);
         }
         if leases.held_by(owner.process) >= LEASES_EACH && asked.request.replaces.is_none() {

@@ -26,7 +26,7 @@ pub use contexts::not_bound;
 pub use direct::{Progress, direct};
 pub use endpoints::post_notice;
 pub use leases::wire_end;
-pub use processes::{InSession, PlannedProcess, Program};
+pub use processes::{InSession, PlannedProcess, Program, StartupContext};
 pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt, has_known_version, serve_polled};
 pub use threads::Share;
 pub use work::{Ending, Piece, Work, finish_spaces, work_on};

@@ -7,10 +7,12 @@ use super::work::{Job, Step, TAKEN_APART, give_up_caps};
 use super::{Answer, Call};
 use crate::arch::{AddressSpace, Flags, Frame, MapError, Owner, PAGE, Reserve};
 use crate::object::caps::Object;
+use crate::object::endpoint::endpoint;
 use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{self, PAGES, Process, refusal};
-use crate::sched::{contexts, dispatch};
+use crate::sched::contexts::{self, SESSIONS_EACH};
+use crate::sched::dispatch;
 use elf::ElfBytes;
 use elf::abi::{PF_W, PF_X, PT_LOAD};
 use elf::endian::LittleEndian;
@@ -38,15 +40,33 @@ pub struct Program<'a> {
     pub data: &'static [u8],
     /// Capabilities, and what it finds them under.
     pub grants: &'a [(&'a str, Object)],
-    /// Scheduling contexts of its own, what it finds them under, and the endpoints that are told of their faults.
-    pub contexts: &'a [(&'a str, ContextSpec, Option<u32>)],
+    /// Scheduling contexts of its own.
+    pub contexts: &'a [StartupContext<'a>],
     /// The session that it is in.
     pub session: InSession,
+    /// Sessions that it begins, holds and is not in, by what it finds them under: `session:` and a name.
+    pub held_sessions: &'a [&'a str],
     /// What contexts that it makes may have of one CPU, in percent.
     pub spare_percent: u64,
     /// The family that it is of, see [`process::allocate`].
     pub family: u32,
 }
+
+/// A scheduling context that a process begins with.
+#[derive(Debug)]
+pub struct StartupContext<'a> {
+    /// What the process finds it under.
+    pub name: &'a str,
+    /// What it grants.
+    pub spec: ContextSpec,
+    /// The endpoint that is told of its faults.
+    pub handler: Option<u32>,
+    /// Endpoints whose calls are served on it by threads that have no context.
+    pub serves: heapless::Vec<u32, SERVES>,
+}
+
+/// Endpoints that one context serves.
+const SERVES: usize = 4;
 
 /// Which session a process is in.
 #[derive(Clone, Copy, Debug)]
@@ -355,7 +375,12 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
             None
         }
     };
-    let count = program.grants.len() + program.contexts.len() + usize::from(session.is_some());
+    let mut held: heapless::Vec<(&str, SessionRef), SESSIONS_EACH> = heapless::Vec::new();
+    for name in program.held_sessions {
+        let begun = contexts::hold_session(&draft.process).map_err(|_| CapError::QuotaExceeded)?;
+        held.push((*name, begun)).map_err(|_| CapError::QuotaExceeded)?;
+    }
+    let count = program.grants.len() + program.contexts.len() + usize::from(session.is_some()) + held.len();
     if count > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
         return Err(CapError::InvalidParameter);
     }
@@ -364,18 +389,21 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
     page.write(16, &(count as u32).to_le_bytes());
     page.write(20, &(program.arguments.len() as u32).to_le_bytes());
     page.write(24, &(program.data.len() as u64).to_le_bytes());
-    let granted = program.contexts.iter().map(|(_, spec, _)| spec);
+    let granted = program.contexts.iter().map(|context| &context.spec);
     contexts::open_ledger(&draft.process, granted, program.spare_percent)
         .map_err(|_| CapError::QuotaExceeded)?;
-    let contexts = program.contexts.iter().map(|(name, spec, handler)| {
-        let made = contexts::grant(&draft.process, spec.clone());
-        if let (Ok(who), Some(endpoint)) = (&made, handler) {
-            contexts::handle_faults(*who, *endpoint);
+    let contexts = program.contexts.iter().map(|context| {
+        let made = contexts::grant(&draft.process, context.spec.clone());
+        let who = made.map_err(|_| CapError::RealtimeAdmissionDenied)?;
+        if let Some(endpoint) = context.handler {
+            contexts::handle_faults(who, endpoint);
         }
-        made.map(|who| (*name, Object::SchedulingContext(who))).map_err(|_| CapError::RealtimeAdmissionDenied)
+        context.serves.iter().for_each(|index| endpoint(*index).lock().serve_on(who));
+        Ok((context.name, Object::SchedulingContext(who)))
     });
+    let sessions = session.into_iter().chain(held.iter().map(|(name, of)| (*name, Object::UserSession(*of))));
     let grants = program.grants.iter().map(|(name, object)| Ok((*name, object.clone())));
-    for (number, granted) in grants.chain(contexts).chain(session.map(Ok)).enumerate() {
+    for (number, granted) in grants.chain(contexts).chain(sessions.map(Ok)).enumerate() {
         let (name, object) = granted?;
         let name = cap_name(name).ok_or(CapError::InvalidParameter)?;
         let object = match object {
@@ -441,6 +469,7 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
             grants: &grants,
             contexts: &[],
             session,
+            held_sessions: &[],
             spare_percent: 0,
             family: caller.family(),
         };

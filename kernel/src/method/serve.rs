@@ -5,6 +5,7 @@ use super::work::{Job, Work};
 use super::{exchange, invoke};
 use crate::arch::{self, Ring};
 use crate::object::caps::Object;
+use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
@@ -335,11 +336,12 @@ fn find(thread: &Thread, request: &CapSqeV2) -> Result<Option<Object>, CapError>
     thread.process().state.lock().caps.find(request.v1.cap_id).map(Some)
 }
 
-/// Methods that never block, allocate or fault.
+/// Methods that never block, allocate or fault, and calls to endpoints whose servers promise that.
 fn is_realtime_safe(object: &Result<Option<Object>, CapError>, request: &CapSqeV2) -> bool {
     match object {
         Ok(None) => true,
         Ok(Some(Object::Timer)) => request.v1.method_id == 0,
+        Ok(Some(Object::EndpointCall(index))) => endpoint(*index).lock().is_realtime_safe(),
         _ => false,
     }
 }

@@ -16,6 +16,8 @@
 //!   so that the server is told and the number means nothing else meanwhile.
 //! - A notice of the kernel is received before any call, under the number 0, which no call has, and is not answered. As many wait
 //!   as there is room for; then the oldest is lost. Who is told also finds out by asking.
+//! - Where the endpoint has a context of its own, whoever serves a call without a context has that one, from the moment that it has
+//!   the call until it answers. Such a call and its answer take the long way.
 //! - An endpoint that is closed takes no call: each client's count is out of its share. Calls that are there are ended, or go on.
 //! - A process that has ended is in no endpoint: see [`Endpoint::forget`]. So here a process is its slot's number alone.
 
@@ -24,10 +26,10 @@ use super::process::{self, MAX_PROCESSES};
 use super::thread;
 use crate::sched::visible::Digest;
 use heapless::Deque;
-use mainspring_abi::ThreadRef;
 use mainspring_abi::kernel::DIRECT_WORDS;
 use mainspring_abi::request::urgency;
 use mainspring_abi::ring::{CapError, QosFlags};
+use mainspring_abi::{ContextRef, ThreadRef};
 use mainspring_kernel_core::ledger::{Kind, Ledger};
 use spin::Mutex;
 
@@ -141,10 +143,9 @@ pub struct Endpoint {
     /// Clients that have callers waiting, bit by bit, and whose turn it was last.
     waiting: u64,
     last: u32,
-    /// Whether a call lends its caller's context.
-    lends: bool,
-    /// Among how many clients the earliest deadline goes first; 1 for none.
-    window: u8,
+    how: Conduct,
+    /// What a server that has no context serves calls on.
+    own: Option<ContextRef>,
     /// The clients whose turns come together, bit by bit, and which of them was chosen.
     batch: u64,
     chosen: Option<u8>,
@@ -158,6 +159,22 @@ pub struct Endpoint {
     received: [Slot; RECEIVED],
     callers: [Deque<Waiter, SHARE>; MAX_PROCESSES],
     notices: Deque<Notice, NOTICES>,
+}
+
+/// How an endpoint passes calls on, as the boot manifest says.
+#[derive(Clone, Copy, Debug)]
+pub struct Conduct {
+    /// Whether a call lends its caller's context.
+    pub lends: bool,
+    /// Whether its path is made for deadlines: a call that needs that is refused elsewhere.
+    pub realtime_safe: bool,
+    /// Among how many clients the earliest deadline goes first; 1 for none.
+    pub window: u8,
+}
+
+impl Conduct {
+    /// Of an endpoint that the manifest says nothing of.
+    pub const DEFAULT: Self = Self { lends: true, realtime_safe: false, window: 1 };
 }
 
 /// What the kernel tells whoever receives.
@@ -193,8 +210,8 @@ impl Endpoint {
             servers: Servers { slots: [0; RECEIVED], first: 0, len: 0 },
             waiting: 0,
             last: MAX_PROCESSES as u32 - 1,
-            lends: true,
-            window: 1,
+            how: Conduct::DEFAULT,
+            own: None,
             batch: 0,
             chosen: None,
             used: false,
@@ -272,16 +289,34 @@ impl Endpoint {
         self.used = true;
     }
 
-    /// What the boot manifest says of it: whether calls lend, and among how many clients the earliest deadline goes first.
-    pub fn configure(&mut self, lends: bool, window: u8) {
-        (self.lends, self.window) = (lends, window.clamp(1, MAX_PROCESSES as u8));
+    /// What the boot manifest says of it.
+    pub fn configure(&mut self, how: Conduct) {
+        self.how = Conduct { window: how.window.clamp(1, MAX_PROCESSES as u8), ..how };
+    }
+
+    /// Whoever serves a call here without a context serves it on `own`. At boot.
+    pub fn serve_on(&mut self, own: ContextRef) {
+        self.own = Some(own);
+    }
+
+    /// What a server that has no context serves calls on.
+    #[inline(always)]
+    #[must_use]
+    pub fn own_context(&self) -> Option<ContextRef> {
+        self.own
+    }
+
+    /// Whether its path is made for deadlines.
+    #[must_use]
+    pub fn is_realtime_safe(&self) -> bool {
+        self.how.realtime_safe
     }
 
     /// Whether a call lends its caller's context.
     #[inline(always)]
     #[must_use]
     pub fn lends(&self) -> bool {
-        self.lends
+        self.how.lends
     }
 
     /// Of the clients in `among`, the first whose turn comes after that of `last`.
@@ -292,12 +327,12 @@ impl Endpoint {
 
     /// Whose turn it is of the clients that have callers waiting. `urgency` says of a caller how soon it is due, if it may be moved.
     fn next_client(&mut self, urgency: impl Fn(Waiter) -> Option<u64>) -> Option<usize> {
-        if self.window == 1 {
+        if self.how.window == 1 {
             return Self::turn_after(self.last, self.waiting).map(|client| client as usize);
         }
         self.batch &= self.waiting;
         if self.batch == 0 {
-            for _ in 0..self.window {
+            for _ in 0..self.how.window {
                 let next = Self::turn_after(self.last, self.waiting & !self.batch);
                 let Some(client) = next else { break };
                 self.batch |= 1 << client;
@@ -336,7 +371,7 @@ impl Endpoint {
         if self.callers[client].is_empty() {
             self.waiting &= !(1 << client);
         }
-        if self.window == 1 {
+        if self.how.window == 1 {
             self.last = client as u32;
         }
         Some((caller, client as u8))

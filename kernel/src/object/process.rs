@@ -12,6 +12,7 @@ use super::memory::HELD;
 use super::park::ParkList;
 use super::thread;
 use crate::arch::AddressSpace;
+use crate::sched::contexts::SESSIONS_EACH;
 use crate::sched::visible::Digest;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -135,6 +136,8 @@ pub struct Process {
     pub resources: Mutex<Option<LedgerRef>>,
     /// The session that it is in, and whether the session ends with it. Nothing is locked by a CPU that has this.
     pub session: Mutex<Option<(SessionRef, bool)>>,
+    /// Sessions that it holds and is not in: they end with it. Nothing is locked by a CPU that has this.
+    pub held_sessions: Mutex<Few<SessionRef, SESSIONS_EACH>>,
     /// The machine has failed if this one does.
     pub essential: AtomicBool,
 }
@@ -159,6 +162,7 @@ pub fn init() {
             family: AtomicU32::new(0),
             resources: Mutex::new(None),
             session: Mutex::new(None),
+            held_sessions: Mutex::default(),
             essential: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();

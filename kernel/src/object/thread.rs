@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::Vec as Few;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{CpuSet, ThreadRef};
+use mainspring_driver::sessions::SessionRef;
 use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
 use mainspring_ring::SubmissionQueue;
 use mainspring_sched::{Affinity, Seat};
@@ -64,6 +65,8 @@ pub struct Thread {
     pub queue: Mutex<Option<Queue>>,
     /// What it has to do before it goes on; only the CPU that runs it asks.
     pub work: Mutex<Option<Work>>,
+    /// The session that it has entered. Nothing is locked by a CPU that has this.
+    pub session: Mutex<Option<SessionRef>>,
     /// Its life.
     pub life: Mutex<Life>,
     /// For the slot, as long as it is not free.
@@ -98,6 +101,7 @@ pub fn init() {
             inbox: Mutex::default(),
             queue: Mutex::new(None),
             work: Mutex::new(None),
+            session: Mutex::new(None),
             life: Mutex::default(),
             charge: Mutex::new(None),
             cpus: Mutex::new(Arc::new(CpuSet::EMPTY)),
@@ -163,6 +167,7 @@ impl Hold<Thread> {
     /// The thread lives from now on, until [`Thread::end`].
     pub fn begin(&self) {
         *self.life.lock() = Life { own: Some(self.clone()), ..Life::default() };
+        *self.session.lock() = None;
         LIVE.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -271,6 +276,13 @@ impl Thread {
     #[must_use]
     pub fn process(&self) -> &'static process::Process {
         self.belongs_to.get()
+    }
+
+    /// The session that it is in: its process's, or else the one that it has entered.
+    #[must_use]
+    pub fn in_session(&self) -> Option<SessionRef> {
+        let of_process = self.process().session.lock().map(|(session, _)| session);
+        of_process.or_else(|| *self.session.lock())
     }
 
     /// What others can see of it, and what it waits for.

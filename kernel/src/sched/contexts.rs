@@ -45,6 +45,8 @@ use spin::{Mutex, MutexGuard, Once};
 pub const CONTEXTS: usize = 64;
 /// Contexts that one process may hold at a time.
 const CONTEXTS_EACH: u64 = 8;
+/// Sessions that one process may hold and not be in.
+pub const SESSIONS_EACH: usize = 8;
 /// A hundredth of a CPU, in the unit of [`Resource::CpuShare`].
 const PERCENT: u64 = 10_000_000;
 /// What each release costs on top of its own work: two interrupts and decisions.
@@ -99,8 +101,7 @@ impl ContextMachine for Kernel {
     }
 
     fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
-        let session = *thread::find(thread)?.process().session.lock();
-        session.map(|(session, _)| session)
+        thread::find(thread)?.in_session()
     }
 
     /// It is told when nothing is locked, see [`tell_waiters`].
@@ -153,6 +154,25 @@ pub fn lend(table: &mut Contexts, caller: ThreadRef, server: ThreadRef) {
             core::hint::spin_loop();
         }
     }
+}
+
+/// Whether the context `own` of an endpoint can be given to a thread that serves a call there.
+pub fn is_free(own: ContextRef) -> bool {
+    lock().is_free(own.id())
+}
+
+/// `server` has received a call at an endpoint that has the context `own`, and serves it on that, if it has none itself and the
+/// context is free; whether it does. The endpoint is locked that has the call.
+pub fn serve_on(own: ContextRef, server: ThreadRef) -> bool {
+    // A thread that ends needs no time, and does not wait for any: see `let_go`.
+    let leaves = thread::find(server).is_none_or(Thread::is_leaving);
+    !leaves && lock().bind(&mut Kernel, own, server).is_ok()
+}
+
+/// `server` has answered, or goes on without: the context `own` of the endpoint is at rest, if the server had it.
+pub fn end_service(own: ContextRef, server: ThreadRef) {
+    // One that was revoked meanwhile is with nobody.
+    let _released = lock().release(&mut Kernel, own, server);
 }
 
 /// The call of `caller` is over: it has its context back if it has lent it, and can be woken.
@@ -369,6 +389,14 @@ pub fn open_session(process: &Process) -> Result<SessionRef, SessionError> {
     Ok(session)
 }
 
+/// A session begins that `process`, which is being made, holds and is not in, and ends with it.
+pub fn hold_session(process: &Process) -> Result<SessionRef, SessionError> {
+    let session = lock().sessions.open()?;
+    let mut held = process.held_sessions.lock();
+    held.push(session).map_err(|_| SessionError::Full { capacity: SESSIONS_EACH })?;
+    Ok(session)
+}
+
 /// The session ends, and its contexts with it.
 pub fn logout(session: SessionRef) -> Result<Logout, SessionError> {
     let ended = lock().logout(&mut Kernel, session)?;
@@ -385,7 +413,9 @@ pub fn process_ended(process: &Process) {
     leases::process_ended(process);
     end_contexts(process);
     let session = process.session.lock().take();
-    if let Some((session, true)) = session {
+    let held = core::mem::take(&mut *process.held_sessions.lock());
+    let begun = session.filter(|(_, begun)| *begun).map(|(session, _)| session);
+    for session in begun.into_iter().chain(held) {
         // It may have been ended before.
         let _ended = logout(session);
     }

@@ -42,6 +42,8 @@ static SERVICE: Mutex<Option<Known>> = Mutex::new(None);
 static POLL_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The process that is in charge, plus one.
 static IN_CHARGE: AtomicU32 = AtomicU32::new(0);
+/// Processes that have been said to have started, bit by bit: a program can start as often as it likes.
+static SAID: AtomicU64 = AtomicU64::new(0);
 /// The process that the manifest names `recovery`, plus one, while it lives.
 static RECOVERS: AtomicU32 = AtomicU32::new(0);
 
@@ -174,7 +176,10 @@ pub fn start(process: &Process) -> Option<Status> {
     with_service(|known, leases, machine| {
         known.service.start(machine, leases).ok()?;
         IN_CHARGE.store(process.index() + 1, Ordering::Relaxed);
-        crate::say!("policy: started process={}", process.index());
+        let bit = 1 << process.index();
+        if SAID.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            crate::say!("policy: started process={}", process.index());
+        }
         Some(status(known, process))
     })?
 }
@@ -270,6 +275,7 @@ pub fn thread_ended(thread: ThreadRef) {
 /// A process has ended, but for its last thread.
 pub fn process_ended(process: &Process) {
     // Its place may be another's soon.
+    SAID.fetch_and(!(1 << process.index()), Ordering::Relaxed);
     let own = process.index() + 1;
     let _other = RECOVERS.compare_exchange(own, 0, Ordering::Relaxed, Ordering::Relaxed);
     if IN_CHARGE.load(Ordering::Relaxed) == 0 {

@@ -37,8 +37,18 @@ fn each_layer_is_built_from_those_below_it_and_none_above() {
         below("kernel"),
         set(["abi", "authority", "driver", "kernel-core", "sched", "ring", "schema"])
     );
-    // User programs, the policy service among them, have the kernel's interfaces and not its scheduler.
-    assert_eq!(below("user"), set(["abi", "program", "random", "ring", "schema"]));
+    // User programs, the policy service among them, have the kernel's interfaces and not its scheduler. The player of workloads has
+    // threads that poll rings, by the rules of the driver's poller, which schedules nothing.
+    assert_eq!(below("user"), set(["abi", "driver", "program", "random", "ring", "schema"]));
+    let mut programs = Vec::new();
+    files(&project().join("user/src"), &mut programs);
+    for program in programs {
+        let text = std::fs::read_to_string(&program).expect("sources are text");
+        let named = text.matches("mainspring_driver").count();
+        let of_poller = text.matches("mainspring_driver::sqpoll::").count();
+        let may = if program.to_string_lossy().contains("/bin/workload/polled") { of_poller } else { 0 };
+        assert_eq!(named, may, "{} uses the driver", program.display());
+    }
     // An application runtime has a scheduler of its own, and nothing of the kernel's.
     assert_eq!(below("runtime"), set(["abi", "authority", "driver", "sched", "runtime-macros"]));
     assert!(!below("sim").contains("runtime"), "the simulator stands for the kernel, not for a runtime");

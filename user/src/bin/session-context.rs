@@ -1,4 +1,5 @@
-//! A session ends: its contexts end with it, and one that is on loan ends when it comes back.
+//! A session ends: its contexts end with it, and one that is on loan ends when it comes back. A process that holds sessions has threads
+//! in each, and the end of one takes nothing from the others.
 #![no_std]
 #![no_main]
 
@@ -43,13 +44,20 @@ fn is_stale(of: Context) {
 //= ARCH:proof.session
 //= ARCH:donation.donor-block
 fn main() -> i64 {
-    if caps::arguments() == "leave" {
+    match caps::arguments() {
         // The session that it has begun ends with it.
-        return 0;
+        "leave" => return 0,
+        "hold" => return hold(),
+        _ => {}
     }
     let (session, lent, idle) =
         (Session(caps::need("session")), Context(caps::need("context:a")), Context(caps::need("context:b")));
     let (number, live) = session.info().expect("the session is there");
+    assert_eq!(
+        session.enter(),
+        Err(CapError::Denied),
+        "a thread of a process that is in a session stays in that"
+    );
     assert!(live, "a session that nobody has ended");
     let server = caps::spawn(ThreadOptions::default(), || {
         let (endpoint, mut buffer) = (caps::need("serve:d"), [0; 64]);
@@ -104,5 +112,49 @@ fn main() -> i64 {
     let info = lent.info().expect("an old name is answered");
     assert!(!info.lent && !info.bound, "a context of an ended session came back and was kept");
     say!("session-context: returned_then_released=ok");
+    0
+}
+
+/// Two sessions of one process, a thread and a context in each: the end of the first is the end of its thread's context alone.
+//= ARCH:logout.revoke
+fn hold() -> i64 {
+    let sessions = ["session:alice", "session:bob"].map(|name| Session(caps::need(name)));
+    let contexts = ["context:a", "context:b", "context:c"].map(|name| Context(caps::need(name)));
+    let [first, second, idle] = contexts;
+    let threads = [(sessions[0], first), (sessions[1], second)].map(|(session, of)| {
+        spawn(of, move || {
+            session.enter().expect("the session is live");
+            of.bind().expect("it is free");
+            while !RELEASE.load(Ordering::Acquire) {
+                arch::spin(1000);
+            }
+            i64::from(of.unbind().is_err())
+        })
+    });
+    let bound = || [first, second].iter().all(|of| of.info().is_ok_and(|info| info.bound));
+    assert!(caps::comes_true(MS / 2, bound), "nobody is bound");
+    let ended = sessions[0].logout().expect("the session is live");
+    assert_eq!(ended, (1, 0), "the context of the thread that is in it, and no other");
+    is_stale(first);
+    for of in [second, idle] {
+        let info = of.info().expect("the context is there");
+        assert!(!info.stale, "a context of nobody in the session has ended with it");
+    }
+    assert_eq!(
+        sessions[0].enter(),
+        Err(CapError::InvalidCapability),
+        "nobody enters a session that has ended"
+    );
+    RELEASE.store(true, Ordering::Release);
+    let [of_first, of_second] = threads;
+    assert_eq!(
+        (of_first.join(), of_second.join()),
+        (Ok(1), Ok(0)),
+        "the first has nothing to give up any more"
+    );
+    for thread in [of_first, of_second] {
+        thread.detach().expect("a handle can be dropped");
+    }
+    say!("session-context: held=ok");
     0
 }

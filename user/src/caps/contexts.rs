@@ -167,6 +167,11 @@ impl Session {
         })
     }
 
+    /// The calling thread is in it from now on. [`CapError::Denied`] if the process is in one.
+    pub fn enter(self) -> Result<(), CapError> {
+        client::call(self.0, schema::UserSessionMethod::Enter as u16, &[], &mut []).map(|_| ())
+    }
+
     /// Ends it. How many contexts have ended with it, and how many are on loan and end when they come back.
     pub fn logout(self) -> Result<(u32, u32), CapError> {
         let method = schema::UserSessionMethod::Logout as u16;

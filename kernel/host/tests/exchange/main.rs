@@ -51,9 +51,21 @@ mod sched {
 
     /// There are none.
     pub mod contexts {
-        use mainspring_abi::ThreadRef;
         use mainspring_abi::ring::CapError;
+        use mainspring_abi::{ContextRef, ThreadRef};
         use mainspring_driver::contexts::CallEnd;
+
+        pub const SESSIONS_EACH: usize = 1;
+
+        pub fn is_free(_: ContextRef) -> bool {
+            false
+        }
+
+        pub fn serve_on(_: ContextRef, _: ThreadRef) -> bool {
+            false
+        }
+
+        pub fn end_service(_: ContextRef, _: ThreadRef) {}
 
         pub fn may_call(_: ThreadRef, _: ThreadRef) -> Result<(), CapError> {
             Ok(())

@@ -468,7 +468,9 @@ fn parameters(random: &mut Random, method: Method, place: Place) -> Params {
         Kind::Info => method.in_schema().map(|method| info(random, method)),
         Kind::Context => method.in_schema().map(|method| context_method(random, method, now)),
         Kind::Session => method.in_schema().map(|method| match method {
-            schema::UserSessionMethod::Info | schema::UserSessionMethod::Logout => none(),
+            schema::UserSessionMethod::Info
+            | schema::UserSessionMethod::Logout
+            | schema::UserSessionMethod::Enter => none(),
         }),
         Kind::Leases => method.in_schema().map(|method| match method {
             schema::CpuIsolationMethod::Grant => leases::grant(random),

@@ -110,7 +110,7 @@ pub const INTERFACES: &[Interface] = &[
         ],
     ),
     // A session ends once: most of the time it is only asked about, see `generate`.
-    interface(Kind::Session, "UserSession", &[("info", 1), ("logout", 1)]),
+    interface(Kind::Session, "UserSession", &[("info", 1), ("logout", 1), ("enter", 1)]),
     interface(Kind::Leases, "CpuIsolation", &[("grant", 2)]),
     interface(
         Kind::Lease,

@@ -6,7 +6,7 @@
 use crate::leases::persist;
 use crate::plan::plan;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::plan::{ISLAND_WORDS, NODE_WORDS, NONE, Note, overrun, place};
 use mainspring_program::Words;
 use mainspring_user::caps::{self, IslandNode, IslandSpec};
@@ -24,8 +24,12 @@ pub struct Island {
     cpus: u64,
     overrun: u64,
     pages: u64,
-    /// The contexts of its nodes, each as a table and an instance, and what each needs.
-    nodes: Vec<((u64, u64), IslandNode)>,
+    /// The contexts of its nodes, each as a table and an instance.
+    nodes: Vec<(u64, u64)>,
+    /// What each needs.
+    terms: Mutex<Vec<IslandNode>>,
+    /// It has asked.
+    asked: AtomicBool,
     held: Mutex<Option<caps::Island>>,
     refused: AtomicU32,
     admitted: AtomicU64,
@@ -38,10 +42,11 @@ impl Island {
     /// Reads one; `None` if the words are none.
     pub fn read(words: &mut Words<'_>) -> Option<Self> {
         let [process, start, period, deadline, cpus, overrun, pages, count] = words.take::<ISLAND_WORDS>()?;
-        let mut nodes = Vec::new();
+        let (mut nodes, mut terms) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let [context, instance, budget_ns, period_ns, deadline_ns, cpus] = words.take::<NODE_WORDS>()?;
-            nodes.push(((context, instance), IslandNode { budget_ns, period_ns, deadline_ns, cpus }));
+            nodes.push((context, instance));
+            terms.push(IslandNode { budget_ns, period_ns, deadline_ns, cpus });
         }
         Some(Self {
             process,
@@ -52,6 +57,8 @@ impl Island {
             overrun,
             pages,
             nodes,
+            terms: Mutex::new(terms),
+            asked: AtomicBool::new(false),
             held: Mutex::new(None),
             refused: AtomicU32::new(0),
             admitted: AtomicU64::new(0),
@@ -69,12 +76,22 @@ impl Island {
             }
             Err(code) => self.refused.store(u32::from(code as u16), Ordering::Relaxed),
         }
+        self.asked.store(true, Ordering::Release);
     }
 
     fn admit(&self) -> Result<caps::Island, CapError> {
         let pages = u32::try_from(self.pages).map_err(|_| CapError::QuotaExceeded)?;
         let object = if pages == 0 { None } else { Some(caps::create_object(pages)?) };
-        let nodes: Vec<IslandNode> = self.nodes.iter().map(|(_, node)| *node).collect();
+        let authority = authority().ok_or(CapError::Denied)?;
+        self.with_spec(&self.terms.lock(), object.as_slice(), |spec| caps::admit_island(&authority, spec))
+    }
+
+    fn with_spec<R>(
+        &self,
+        nodes: &[IslandNode],
+        memory: &[u32],
+        act: impl FnOnce(&IslandSpec<'_>) -> R,
+    ) -> R {
         let spec = IslandSpec {
             period_ns: self.period,
             deadline_ns: self.deadline,
@@ -85,15 +102,28 @@ impl Island {
                 overrun::SHUTDOWN => OverrunPolicy::Shutdown,
                 _ => OverrunPolicy::Throttle,
             },
-            nodes: &nodes,
-            memory: object.as_slice(),
+            nodes,
+            memory,
             unbounded_locks: self.declares(overrun::UNBOUNDED_LOCKS),
             blocking_calls: self.declares(overrun::BLOCKING_CALLS),
             normal_memory: self.declares(overrun::NORMAL_MEMORY),
             ..IslandSpec::default()
         };
-        let authority = authority().ok_or(CapError::Denied)?;
-        caps::admit_island(&authority, &spec)
+        act(&spec)
+    }
+
+    /// Other terms for a node. One whose island has not asked yet asks with these.
+    fn adjust(&self, node: usize, budget_ns: u64, period_ns: u64) -> Result<(), CapError> {
+        let mut terms = self.terms.lock();
+        let mut wanted = terms.clone();
+        let deadline_ns = wanted[node].deadline_ns.min(period_ns).max(budget_ns);
+        wanted[node] = IslandNode { budget_ns, period_ns, deadline_ns, ..wanted[node] };
+        if let Some(island) = *self.held.lock() {
+            // What it keeps stays kept: no memory is named again.
+            self.with_spec(&wanted, &[], |spec| island.adjust(spec))?;
+        }
+        *terms = wanted;
+        Ok(())
     }
 
     fn declares(&self, what: u64) -> bool {
@@ -121,7 +151,7 @@ impl Island {
     }
 
     fn node_of(&self, context: (u64, u64)) -> Option<usize> {
-        self.nodes.iter().position(|(of, _)| *of == context)
+        self.nodes.iter().position(|of| *of == context)
     }
 
     /// Tells how it and its nodes fared.
@@ -141,7 +171,7 @@ impl Island {
             left,
         });
         let Some(info) = *self.last.lock() else { return };
-        for (node, ((table, instance), _)) in self.nodes.iter().enumerate() {
+        for (node, (table, instance)) in self.nodes.iter().enumerate() {
             crate::tell(Note::Context {
                 context: (*table as u32, *instance as u32),
                 id: info.contexts[node],
@@ -181,10 +211,34 @@ impl Node {
     }
 }
 
+/// The island that an instance of a context is a node of, and which.
+fn island_of(context: (u64, u64)) -> Option<(&'static Island, usize)> {
+    plan().islands.iter().find_map(|island| Some((island, island.node_of(context)?)))
+}
+
+/// Whether an instance of a context is a node of an island that has not asked yet.
+pub fn has_not_asked(context: (u64, u64)) -> bool {
+    island_of(context).is_some_and(|(island, _)| !island.asked.load(Ordering::Acquire))
+}
+
+/// The CPU of a node whose island is not there, if it can be on one only: its thread is there when the island comes.
+pub fn only_cpu(context: (u64, u64)) -> Option<u32> {
+    let (island, node) = island_of(context)?;
+    let all = |cpus: u64| if cpus == 0 { u64::MAX } else { cpus };
+    let cpus = all(island.cpus) & all(island.terms.lock()[node].cpus);
+    (cpus.is_power_of_two() && !island.asked.load(Ordering::Acquire)).then(|| cpus.trailing_zeros())
+}
+
+/// Other terms for an instance of a context that is a node of an island.
+pub fn adjust(context: (u64, u64), budget_ns: u64, period_ns: u64) -> Result<(), CapError> {
+    let (island, node) = island_of(context).ok_or(CapError::NotFound)?;
+    island.adjust(node, budget_ns, period_ns)
+}
+
 /// The node that an instance of a context is; `Err` if its island was not admitted.
 pub fn node_of(context: u64, instance: u64) -> Option<Result<Node, CapError>> {
     let named = (context, if instance == NONE { 0 } else { instance });
-    let (island, node) = plan().islands.iter().find_map(|island| Some((island, island.node_of(named)?)))?;
+    let (island, node) = island_of(named)?;
     Some(island.look().zip(*island.held.lock()).ok_or(CapError::NotFound).map(|(info, held)| Node {
         island: held,
         node: node as u32,

@@ -2,9 +2,10 @@
 //!
 //! Conserved: what is told of a lease is what the kernel says of the last grant, or why there was none.
 
+use crate::contexts::context;
 use crate::plan::plan;
-use crate::{QUIET, begin_poller, context};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::{QUIET, begin_poller};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainspring_abi::kernel::FOREVER;
 use mainspring_abi::plan::{LEASE_WORDS, NONE, Note, lease_state, mode};
 use mainspring_user::CapError;
@@ -31,6 +32,8 @@ pub struct Lease {
     held: Mutex<Option<caps::Lease>>,
     /// Why there was none.
     refused: AtomicU32,
+    /// Its thread has given it back: the kernel knows nothing of it any more.
+    released: AtomicBool,
 }
 
 impl Lease {
@@ -64,7 +67,13 @@ impl Lease {
             start: (start != NONE).then_some(start),
             held: Mutex::new(None),
             refused: AtomicU32::new(0),
+            released: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the kernel polls under it: the owner of its ring asks for it then.
+    pub fn is_of_kernel_poller(&self) -> bool {
+        self.mode == mode::KERNEL_SQPOLL
     }
 
     /// Asks for it: the thread that owns its ring, or any other thread of the process if it has none. One that is live is replaced,
@@ -80,7 +89,7 @@ impl Lease {
     fn grant(&self) -> Result<(), CapError> {
         let bytes = self.cpus.to_le_bytes();
         let length = bytes.len() - self.cpus.leading_zeros() as usize / 8;
-        let polls = self.mode == mode::KERNEL_SQPOLL;
+        let polls = self.is_of_kernel_poller();
         let before = *self.held.lock();
         let thread = plan().instance(self.thread.0, self.thread.1);
         let handle = plan().instances[thread].handle.load(Ordering::Acquire);
@@ -96,7 +105,7 @@ impl Lease {
         };
         let endpoint = match self.endpoint {
             NONE => 0,
-            number => crate::endpoint_cap("call", number as usize),
+            number => crate::endpoint_cap("serve", number as usize),
         };
         let asked = LeaseGrant {
             cpus: &bytes[..length],
@@ -120,13 +129,18 @@ impl Lease {
         };
         let granted = caps::lease(&asked)?;
         *self.held.lock() = Some(granted);
-        if let Some(ring) = self.ring.filter(|_| polls) {
+        if let Some(before) = before {
+            // It has ended, or was replaced just now.
+            let _given_up = persist(|| before.release());
+        }
+        self.released.store(false, Ordering::Relaxed);
+        if let Some(ring) = self.ring {
             let end = if self.lifetime == 0 { FOREVER } else { caps::now() + self.lifetime };
             plan().rings[ring].polled_until(end);
-            // The poller is the instance that the workload calls so.
-            if let Ok(info) = persist(|| granted.info()) {
-                begin_poller(thread, info.lessee);
-            }
+        }
+        // The kernel's poller is the instance that the workload calls so.
+        if polls && let Ok(info) = persist(|| granted.info()) {
+            begin_poller(thread, info.lessee);
         }
         Ok(())
     }
@@ -146,6 +160,28 @@ impl Lease {
         Ok(())
     }
 
+    /// Its thread gives it back.
+    pub fn release(&self) -> Result<(), CapError> {
+        let held = *self.held.lock();
+        persist(|| held.ok_or(CapError::NotFound)?.release())?;
+        *self.held.lock() = None;
+        self.released.store(true, Ordering::Relaxed);
+        if let Some(ring) = self.ring {
+            plan().rings[ring].polled_until(0);
+        }
+        Ok(())
+    }
+
+    /// Its ring is polled no longer if it has ended by itself.
+    pub fn look(&self) {
+        if let Some(ring) = self.ring
+            && self.held.lock().is_some()
+            && !self.is_live()
+        {
+            plan().rings[ring].polled_until(0);
+        }
+    }
+
     /// Tells what became of it. It is of no use afterwards.
     pub fn tell(&self, number: usize) {
         let cpu = self.cpus.trailing_zeros();
@@ -153,6 +189,9 @@ impl Lease {
         let info = held.and_then(|held| held.info().ok());
         let state = match (&info, self.refused.load(Ordering::Relaxed)) {
             (Some(info), _) => lease_state::GRANTED + info.end as u32,
+            (None, _) if self.released.load(Ordering::Relaxed) => {
+                lease_state::GRANTED + LeaseEnd::Released as u32
+            }
             (None, 0) => lease_state::NOT_ASKED,
             (None, code) => lease_state::REFUSED + code,
         };
@@ -182,7 +221,8 @@ pub fn persist<T>(mut attempt: impl FnMut() -> Result<T, CapError>) -> Result<T,
 /// Asks for the leases of the rings that instance `number` owns and that are due.
 pub fn ask_for_own(number: usize, now: u64) {
     for (place, lease) in plan().leases.iter().enumerate() {
-        let owns = lease.ring.is_some_and(|ring| plan().rings[ring].owner() == number);
+        let owns = lease.is_of_kernel_poller()
+            && lease.ring.is_some_and(|ring| plan().rings[ring].owner() == number);
         if owns && lease.start.is_some_and(|start| plan().began + start <= now) && mark_asked(place) {
             // Why it was refused is told at the end.
             let _granted = lease.ask();
@@ -195,7 +235,9 @@ pub fn is_due_to_ask(number: usize) -> bool {
     let of_rings =
         plan().leases.iter().enumerate().filter(|(place, _)| ASKED.load(Ordering::Relaxed) >> place & 1 == 0);
     of_rings.into_iter().any(|(_, lease)| {
-        lease.start.is_some() && lease.ring.is_some_and(|ring| plan().rings[ring].owner() == number)
+        lease.is_of_kernel_poller()
+            && lease.start.is_some()
+            && lease.ring.is_some_and(|ring| plan().rings[ring].owner() == number)
     })
 }
 

@@ -4,12 +4,15 @@
 
 extern crate alloc;
 
+mod calls;
+mod contexts;
 mod devices;
 mod islands;
 mod leases;
 mod plan;
 mod player;
 mod policy;
+mod polled;
 mod rings;
 mod sync;
 
@@ -18,11 +21,11 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::Nanos;
-use mainspring_abi::plan::{NONE, Note, OPERATION_WORDS, operation, place};
+use mainspring_abi::plan::{NONE, Note, OPERATION_WORDS, operation};
 use mainspring_program::ContextTarget;
 use mainspring_random::{Random, Range, Stream};
-use mainspring_user::caps::{self, Context, Session};
-use mainspring_user::{CapError, arch, say};
+use mainspring_user::caps::{self, Session};
+use mainspring_user::{arch, say};
 use spin::Mutex;
 
 mainspring_user::program!(main);
@@ -42,6 +45,7 @@ fn main() -> i64 {
     read.began = caps::now();
     plan::set(read);
     let plan = plan();
+    rings::begin(plan, mine);
     devices::begin(plan, mine);
     for (at, due) in agenda(plan, mine) {
         if at > 0 {
@@ -79,7 +83,8 @@ enum Due {
 /// What this process has to do, and when.
 fn agenda(plan: &Plan, mine: u64) -> Vec<(u64, Due)> {
     let mut agenda = Vec::new();
-    for table in plan.tables.iter().filter(|table| table.process == mine && !table.polls()) {
+    let own = plan.tables.iter().enumerate().filter(|(_, table)| table.process == mine);
+    for (_, table) in own.filter(|(number, _)| !plan.is_kernels(*number)) {
         let Some((least, most)) = table.start else { continue };
         for number in table.first..table.first + table.instances {
             // An instance's start is the first that it draws.
@@ -92,8 +97,8 @@ fn agenda(plan: &Plan, mine: u64) -> Vec<(u64, Due)> {
     }
     let operations = plan.operations.iter().enumerate().filter(|(_, operation)| operation.process == mine);
     agenda.extend(operations.map(|(place, operation)| (operation.at, Due::Operation(place))));
-    let leases =
-        plan.leases.iter().enumerate().filter(|(_, lease)| lease.process == mine && lease.ring.is_none());
+    let leases = plan.leases.iter().enumerate().filter(|(_, lease)| lease.process == mine);
+    let leases = leases.filter(|(_, lease)| !lease.is_of_kernel_poller());
     agenda.extend(leases.filter_map(|(place, lease)| Some((lease.start?, Due::Lease(place)))));
     let islands = plan.islands.iter().enumerate().filter(|(_, island)| island.process == mine);
     agenda.extend(islands.map(|(place, island)| (island.start, Due::Island(place))));
@@ -109,10 +114,11 @@ fn is_made_before_leases(plan: &Plan, table: &Table) -> bool {
 
 /// Tells what became of everything that is this process's.
 fn tell_of_all(plan: &Plan, mine: u64) {
-    let places = places(mine);
+    let places = contexts::places(mine);
     // What they use after it was told would be missing.
-    plan.instances.iter().filter(|instance| plan.tables[instance.table].context.is_some()).for_each(stop);
-    tell_of_contexts(&places);
+    let due = |(number, _): &(usize, &Instance)| contexts::due_to(*number).is_some();
+    plan.instances.iter().enumerate().filter(due).for_each(|(_, instance)| stop(instance));
+    contexts::tell_of(&places);
     for (number, lease) in plan.leases.iter().enumerate().filter(|(_, lease)| lease.process == mine) {
         lease.tell(number);
     }
@@ -125,6 +131,7 @@ fn tell_of_all(plan: &Plan, mine: u64) {
         }
     }
     sync::tell(plan, mine);
+    calls::tell_of_all();
     if let Some(policy) = plan.policy.as_ref().filter(|policy| policy.process == mine) {
         policy::tell_of(policy);
     }
@@ -155,21 +162,9 @@ fn find(name: core::fmt::Arguments<'_>) -> Option<u32> {
     caps::find(&text)
 }
 
-/// Instance `instance` of context `table`, which is this process's.
-fn context(table: u64, instance: u64) -> Option<Context> {
-    find(format_args!("context:{table}.{instance}")).map(Context)
-}
-
 /// A side of an endpoint, which this process was granted.
 fn endpoint_cap(side: &str, endpoint: usize) -> u32 {
     find(format_args!("{side}:{endpoint}")).expect("the manifest grants what the plan uses")
-}
-
-/// The contexts that a step or an operation names.
-fn contexts(ContextTarget { context: table, instance }: ContextTarget) -> impl Iterator<Item = Context> {
-    let (_, count) = plan().contexts[table];
-    let named = instance.map_or(0..count, |one| u64::from(one)..u64::from(one) + 1);
-    named.filter_map(move |instance| context(table as u64, instance))
 }
 
 /// A context that an operation names.
@@ -179,20 +174,12 @@ fn named(table: u64, instance: u64) -> ContextTarget {
 
 fn operate([what, a, b, c, d]: [u64; OPERATION_WORDS - 2]) {
     match what {
-        operation::REVOKE => contexts(named(a, b)).for_each(|context| {
+        operation::REVOKE => contexts::contexts(named(a, b)).for_each(|context| {
             // One that was revoked before is gone already.
             let _ = context.revoke();
         }),
-        operation::LOGOUT => {
-            let _ = Session(caps::need("session")).logout();
-        }
-        operation::ADJUST => contexts(named(a, b)).for_each(|context| {
-            // One that is refused stays as it is.
-            let deadline = context.info().map_or(0, |info| info.deadline_ns.min(d).max(c));
-            if let Err(code) = context.adjust(c, d, deadline) {
-                say!("workload: an adjustment was refused: {code:?}");
-            }
-        }),
+        operation::LOGOUT => log_out(a),
+        operation::ADJUST => contexts::adjust(a, b, c, d),
         operation::LEAVE => plan().islands[a as usize].leave(),
         operation::EXIT => plan().instances_of(a, b).for_each(end),
         operation::CLOSE => {
@@ -210,40 +197,16 @@ fn operate([what, a, b, c, d]: [u64; OPERATION_WORDS - 2]) {
     }
 }
 
-/// The contexts of this process, each by its table and instance, and where each is.
-fn places(mine: u64) -> Vec<(u64, u64, u32)> {
-    let mut places = Vec::new();
-    for (table, (process, count)) in (0..).zip(&plan().contexts) {
-        for instance in (0..*count).filter(|_| *process == mine) {
-            let Some(Ok(info)) = context(table, instance).map(Context::info) else { continue };
-            let place = match (info.stale, info.lent, info.bound) {
-                (true, ..) => place::GONE,
-                (false, true, _) => place::LENT,
-                (false, false, true) => place::BOUND,
-                (false, false, false) => place::REST,
-            };
-            places.push((table, instance, place));
-        }
-    }
-    places
+/// A session ends, and what its threads are bound to. Their leases end with it.
+fn log_out(number: u64) {
+    // A second logout finds that it has ended.
+    let _ended = session(number).map(Session::logout);
+    plan().leases.iter().for_each(leases::Lease::look);
 }
 
-/// Tells how each context of this process fared.
-fn tell_of_contexts(places: &[(u64, u64, u32)]) {
-    for (table, instance, place) in places {
-        let Some(Ok(info)) = context(*table, *instance).map(Context::info) else { continue };
-        tell(Note::Context {
-            context: (*table as u32, *instance as u32),
-            id: info.id,
-            cpu: info.cpu,
-            place: *place,
-            used: info.used_ns,
-            donated: info.donated_ns,
-            depletions: info.depletions as u32,
-            misses: info.misses as u32,
-            overshoot: info.overshoot_max_ns,
-        });
-    }
+/// A session that this process holds.
+fn session(number: u64) -> Option<Session> {
+    find(format_args!("session:{number}")).map(Session)
 }
 
 /// The thread of an instance runs no more, if it is this process's. Its life goes on in the report until the run is over.
@@ -268,7 +231,7 @@ fn begin(number: usize, at: u64) -> bool {
         (options.weight, options.class) = (weight, class);
     }
     instance.weight.store(options.weight, Ordering::Relaxed);
-    if let Some(cpu) = table.context.and_then(|context| home(context, (number - table.first) as u64)) {
+    if let Some(cpu) = contexts::claim_before_life(number) {
         options.cpus = 1 << cpu;
     }
     let before = instance.handle.swap(0, Ordering::AcqRel);
@@ -284,24 +247,9 @@ fn begin(number: usize, at: u64) -> bool {
         }
         Err(_) => {
             instance.lives.fetch_add(1, Ordering::AcqRel);
+            contexts::give_up(number);
             false
         }
-    }
-}
-
-/// Where the time of a context is set aside, if it is there.
-fn home(table: u64, instance: u64) -> Option<u32> {
-    match islands::node_of(table, instance) {
-        Some(node) => node.ok().map(|node| node.cpu),
-        None => context(table, instance)?.info().ok().filter(|info| !info.stale).map(|info| info.cpu),
-    }
-}
-
-/// The calling thread gets the context with its own number.
-fn bind(table: u64, instance: u64) -> Result<(), CapError> {
-    match islands::node_of(table, instance) {
-        Some(node) => node?.bind(),
-        None => context(table, instance).ok_or(CapError::NotFound)?.bind(),
     }
 }
 
@@ -323,6 +271,8 @@ fn end(number: usize) {
     if !instance.lives.load(Ordering::Acquire).is_multiple_of(2) {
         sync::end(number);
         policy::ended(number);
+        rings::ended(number);
+        contexts::give_up(number);
         let (instance_number, period) = (number as u32, plan().tables[instance.table].first_period());
         instance.jobs.lock().push(Note::Ended { instance: instance_number, at: caps::now(), period });
         instance.lives.fetch_add(1, Ordering::AcqRel);

@@ -2,6 +2,8 @@
 //!
 //! Conserved: every process reads the same plan, and numbers what is in it alike.
 
+use crate::calls::{self, Calls};
+use crate::contexts::Granted;
 use crate::devices::{Device, Network};
 use crate::islands::Island;
 use crate::leases::Lease;
@@ -29,15 +31,13 @@ pub struct Table {
     pub times: u64,
     /// The context that its instances are bound to, each to its own.
     pub context: Option<u64>,
+    /// The process of the workload that they are in, and their session.
+    pub group: u64,
+    pub session: Option<u64>,
     pub steps: Vec<Step>,
 }
 
 impl Table {
-    /// Whether its instance is the poller of a ring, which is the kernel's.
-    pub fn polls(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Poll(_)))
-    }
-
     /// The period of its first `every` step; 0 if it has none.
     pub fn first_period(&self) -> u64 {
         let period = |step: &Step| if let Step::Every(period) = step { Some(period.get()) } else { None };
@@ -86,8 +86,9 @@ pub struct Plan {
     pub began: u64,
     pub tables: Vec<Table>,
     pub instances: Vec<Instance>,
-    /// Each context's process, and how many there are of it.
-    pub contexts: Vec<(u64, u64)>,
+    pub contexts: Vec<Granted>,
+    /// What became of the calls of this process, by endpoint.
+    pub calls: Vec<Calls>,
     pub operations: Vec<Operation>,
     pub leases: Vec<Lease>,
     pub rings: Vec<Ring>,
@@ -118,6 +119,11 @@ impl Plan {
     /// The number of an instance of a table, where NONE is the first.
     pub fn instance(&self, table: u64, instance: u64) -> usize {
         self.tables[table as usize].first + if instance == NONE { 0 } else { instance as usize }
+    }
+
+    /// Whether the kernel polls a ring in the place of a table, which has no thread then.
+    pub fn is_kernels(&self, table: usize) -> bool {
+        self.rings.iter().any(|ring| ring.is_polled_for(table))
     }
 
     /// Lets the instances that are named go on from their `park`, this one or the next.
@@ -163,6 +169,7 @@ pub fn read(bytes: &[u8]) -> Option<Plan> {
         tables: Vec::new(),
         instances: Vec::new(),
         contexts: Vec::new(),
+        calls: Vec::new(),
         operations: Vec::new(),
         leases: Vec::new(),
         rings: Vec::new(),
@@ -179,9 +186,9 @@ pub fn read(bytes: &[u8]) -> Option<Plan> {
         plan.tables.push(table);
         plan.instances.extend((0..instances).map(|_| Instance { table: number, ..Instance::default() }));
     }
+    plan.calls = calls::of(plan.tables.iter().flat_map(|table| &table.steps));
     for _ in 0..contexts {
-        let [process, instances] = words.take::<CONTEXT_WORDS>()?;
-        plan.contexts.push((process, instances));
+        plan.contexts.push(Granted::new(words.take::<CONTEXT_WORDS>()?));
     }
     for _ in 0..operations {
         let [process, at, what @ ..] = words.take::<OPERATION_WORDS>()?;
@@ -215,8 +222,20 @@ pub fn read(bytes: &[u8]) -> Option<Plan> {
 
 /// A table whose first instance is number `first`, and how many instances it has.
 fn table(words: &mut Words<'_>, first: usize) -> Option<(Table, u64)> {
-    let [process, instances, weight, class, request_ns, cpus, earliest, latest, times, context] =
-        words.take::<TABLE_WORDS>()?;
+    let [
+        process,
+        instances,
+        weight,
+        class,
+        request_ns,
+        cpus,
+        earliest,
+        latest,
+        times,
+        context,
+        group,
+        session,
+    ] = words.take::<TABLE_WORDS>()?;
     let steps = Coded::read(words)?;
     let class = self::class(class);
     let table = Table {
@@ -227,6 +246,8 @@ fn table(words: &mut Words<'_>, first: usize) -> Option<(Table, u64)> {
         start: (earliest != NONE).then_some((earliest, latest)),
         times,
         context: (context != NONE).then_some(context),
+        group,
+        session: (session != NONE).then_some(session),
         steps,
     };
     Some((table, instances))

@@ -3,13 +3,13 @@
 use crate::leases::{ask_for_own, is_due_to_ask, persist};
 use crate::plan::{Instance, Table, plan};
 use crate::rings::Outstanding;
-use crate::{QUIET, begin, bind, context, contexts, endpoint_cap, stream};
-use crate::{policy, sync};
+use crate::{QUIET, begin, endpoint_cap, session, stream};
+use crate::{calls, contexts, islands, policy, rings, sync};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use mainspring_abi::Nanos;
-use mainspring_abi::kernel::FOREVER;
+use mainspring_abi::kernel::{FOREVER, ReceivedCall};
 use mainspring_abi::plan::Note;
 use mainspring_abi::ring::{CapSqeV2, QosFlags};
 use mainspring_program::{
@@ -24,7 +24,7 @@ const NOTES: usize = 4000;
 
 /// A thread's own state.
 pub struct Player {
-    number: usize,
+    pub number: usize,
     random: Random,
     phases: Phases,
     started: u64,
@@ -33,7 +33,7 @@ pub struct Player {
     /// When the job under way had a CPU first, and the period of the step that ended the last one.
     job: u64,
     period: u64,
-    serving: Option<(usize, u32)>,
+    serving: Option<Serving>,
     /// The step after the one that it takes, and whether that one has been taken with it.
     next: Option<&'static Step>,
     received: bool,
@@ -45,6 +45,28 @@ pub struct Player {
     buffer: &'static mut [u8],
     /// Entries of its ring.
     pub outstanding: Outstanding,
+    /// The context that it was bound to last, as a table and an instance.
+    bound: Option<(u64, u64)>,
+    /// How often a default context had been given up when it last looked for one.
+    given_up: u32,
+    /// Its context is a node of an island that was not there when its life began.
+    awaits_island: bool,
+}
+
+/// A call that it has received and not answered.
+#[derive(Clone, Copy)]
+struct Serving {
+    endpoint: usize,
+    call_id: u32,
+    /// When the answer is due; 0 for never.
+    deadline_ns: u64,
+}
+
+impl Serving {
+    /// What has no number is a notice, which nobody waits for an answer to.
+    fn of(endpoint: usize, ReceivedCall { call_id, deadline_ns, .. }: ReceivedCall) -> Option<Self> {
+        (call_id != 0).then_some(Self { endpoint, call_id, deadline_ns })
+    }
 }
 
 /// Lives a life of instance `number`, which begins at `at`.
@@ -55,10 +77,20 @@ pub fn live(number: usize, at: u64) -> i64 {
 
     let instance = &plan().instances[number];
     let table = &plan().tables[instance.table];
-    let refused = table.context.is_some_and(|of| bind(of, (number - table.first) as u64).is_err());
-    if refused {
+    if let Some(session) = table.session.and_then(session) {
+        // One that has ended has nobody in it.
+        let _entered = persist(|| session.enter());
+    }
+    let given_up = contexts::times_given_up();
+    let due = contexts::due_to(number);
+    let bound = due.filter(|(context, instance)| contexts::bind(*context, *instance).is_ok());
+    let awaits_island = bound.is_none() && due.is_some_and(islands::has_not_asked);
+    if due.is_some() && bound.is_none() && !awaits_island {
         // It is with another, or gone: the thread goes on as best effort, as in the other machines.
-        instance.refusals.fetch_add(1, Ordering::Relaxed);
+        contexts::give_up(number);
+        if table.context.is_some() {
+            instance.refusals.fetch_add(1, Ordering::Relaxed);
+        }
     }
     ask_for_own(number, caps::now());
     policy::begins(number);
@@ -79,6 +111,9 @@ pub fn live(number: usize, at: u64) -> i64 {
         spawned: alloc::vec![None; plan().tables.len()],
         buffer: Box::leak(Box::new([0; 64])),
         outstanding: Outstanding::with_room(),
+        bound,
+        given_up,
+        awaits_island,
     };
     drop(quiet);
     player.note(Note::Lives { instance: number as u32, at: started });
@@ -99,6 +134,7 @@ pub fn live(number: usize, at: u64) -> i64 {
                 ask_for_own(number, caps::now());
             }
             policy::heard(number);
+            player.fetch_context();
             let amount = player.draw(step);
             if let Err(code) = persist(|| player.take(step, amount)) {
                 let counter = match code {
@@ -116,6 +152,8 @@ pub fn live(number: usize, at: u64) -> i64 {
     let quiet = QUIET.lock();
     sync::end(number);
     policy::ended(number);
+    rings::ended(number);
+    contexts::give_up(number);
     *instance.random.lock() = Some(player.random);
     instance.lives.fetch_add(1, Ordering::AcqRel);
     drop(quiet);
@@ -124,7 +162,7 @@ pub fn live(number: usize, at: u64) -> i64 {
 }
 
 impl Player {
-    fn me(&self) -> &'static Instance {
+    pub fn me(&self) -> &'static Instance {
         &plan().instances[self.number]
     }
 
@@ -151,16 +189,42 @@ impl Player {
     }
 
     /// The context that a step names, where no instance means the one with the thread's own number.
-    fn own(&self, ContextTarget { context: table, instance }: ContextTarget) -> Result<Context, CapError> {
+    fn named(&self, ContextTarget { context: table, instance }: ContextTarget) -> (u64, u64) {
         let first = plan().tables[self.me().table].first;
-        let instance = instance.map_or((self.number - first) as u64, u64::from);
-        context(table as u64, instance).ok_or(CapError::NotFound)
+        (table as u64, instance.map_or((self.number - first) as u64, u64::from))
     }
 
-    /// The context that it runs on, or has lent.
+    /// The context that it runs on, or has lent, unless that is a node of an island.
     fn has(&self) -> Option<Context> {
-        let table = &plan().tables[self.me().table];
-        context(table.context?, (self.number - table.first) as u64)
+        let (table, instance) = self.bound?;
+        contexts::context(table, instance)
+    }
+
+    /// Takes the context that has come to it while it lived: a default of its process that another has given up, or the node of an
+    /// island that was admitted after its life had begun.
+    fn fetch_context(&mut self) {
+        let given_up = contexts::times_given_up();
+        if given_up != self.given_up && self.bound.is_none() {
+            self.given_up = given_up;
+            self.bound = contexts::take_default(self.number);
+        }
+        if self.awaits_island
+            && let Some(due) = contexts::due_to(self.number)
+            && !islands::has_not_asked(due)
+        {
+            // One that is not where the node's time is tries again at its next step.
+            let bound = contexts::bind(due.0, due.1);
+            self.awaits_island = matches!(bound, Err(CapError::Denied));
+            self.bound = bound.is_ok().then_some(due);
+        }
+    }
+
+    /// Gives up the context that it was bound to last.
+    fn unbind(&mut self) -> Result<(), CapError> {
+        let unbound = self.has().ok_or(CapError::NotFound)?.unbind();
+        self.bound = None;
+        contexts::give_up(self.number);
+        unbound
     }
 
     /// Takes a step, which lasts or waits for at most `amount`.
@@ -171,6 +235,7 @@ impl Player {
             Step::Run(_) | Step::RunDrawn(_) => self.run(amount.unwrap_or(0)),
             Step::RunForever => loop {
                 arch::spin(1 << 20);
+                self.fetch_context();
             },
             Step::Sleep(_) | Step::SleepDrawn(_) => caps::sleep(amount.unwrap_or(0)),
             Step::Every(period) => self.every(period.get()),
@@ -185,28 +250,33 @@ impl Player {
             Step::Reply => self.reply(),
             Step::Throw => self.answer(caps::throw_request),
             Step::Bind(target) => {
-                if let Some(before) = self.has() {
-                    // In place of its own, if it has one.
-                    let _ = before.unbind();
-                }
-                self.own(target)?.bind()
+                // In place of its own, if it has one.
+                let _unbound = self.unbind();
+                let (table, instance) = self.named(target);
+                contexts::bind(table, instance)?;
+                self.bound = Some((table, instance));
+                Ok(())
             }
-            Step::Unbind => self.has().ok_or(CapError::NotFound)?.unbind(),
+            Step::Unbind => self.unbind(),
             Step::Revoke(target) => {
-                contexts(target).for_each(|context| {
+                contexts::contexts(target).for_each(|context| {
                     let _ = context.revoke();
                 });
                 Ok(())
             }
-            Step::Drain(target) => self.own(target)?.drain().map(|_| ()),
+            Step::Drain(target) => {
+                let (table, instance) = self.named(target);
+                contexts::context(table, instance).ok_or(CapError::NotFound)?.drain().map(|_| ())
+            }
             Step::Spawn(table) => self.spawn(table),
             Step::Join { target, .. } => self.join(target, until.unwrap_or(0)),
             Step::Lease(lease) => plan().leases[lease].ask(),
-            Step::Release(lease) => plan().leases[lease].revoke(),
+            Step::Release(lease) => plan().leases[lease].release(),
             Step::Submit { ring, entries, deadline, late } => {
                 self.submit(ring, &Batch { entries, deadline, late })
             }
             Step::Complete { ring, entries, .. } => self.complete(ring, entries, until.unwrap_or(FOREVER)),
+            Step::Poll(ring) => self.poll(ring),
             Step::Weight(weight) => sync::weigh(self.number, weight),
             Step::Lock { .. }
             | Step::Unlock(_)
@@ -219,7 +289,6 @@ impl Player {
             // The first are the workload's own, and refused before a run; the others are never taken.
             Step::Alloc(_)
             | Step::Syscall
-            | Step::Poll(_)
             | Step::Exit
             | Step::Repeat { .. }
             | Step::For { .. }
@@ -229,7 +298,7 @@ impl Player {
         }
     }
 
-    fn run(&mut self, length: u64) -> Result<(), CapError> {
+    pub fn run(&mut self, length: u64) -> Result<(), CapError> {
         if self.owns_ring {
             caps::compute_in(self.me().slot.load(Ordering::Relaxed), length)
         } else {
@@ -278,23 +347,28 @@ impl Player {
     fn call(&mut self, call: &Call, until: Option<u64>) -> Result<(), CapError> {
         let cap = endpoint_cap("call", call.endpoint);
         if let Some(needs) = call.needs {
-            let left = self.has().and_then(|context| context.info().ok()).map_or(0, |info| info.remaining_ns);
-            if left < needs.get() {
+            // Who has no context has no budget that could be too small.
+            let left = self.has().and_then(|context| context.info().ok()).map(|info| info.remaining_ns);
+            if left.is_some_and(|left| left < needs.get()) {
                 return Err(CapError::BudgetExhausted);
             }
         }
         let mut request = client::request(cap, 0, &[], self.buffer);
-        if let Some(fresh) = call.deadline {
-            request.deadline_ns = caps::now() + fresh.get();
-            let mut qos =
-                QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE).with(QosFlags::PROPAGATE_DEADLINE);
+        // It is fresh until its own deadline, or until that of the call that the thread serves, if that comes first.
+        let own = call.deadline.map(|fresh| caps::now() + fresh.get());
+        let served = self.serving.map(|serving| serving.deadline_ns).filter(|deadline| *deadline != 0);
+        if let Some(deadline) = own.into_iter().chain(served).min() {
+            request.deadline_ns = deadline;
+            let mut qos = QosFlags::DEADLINE_ORDERED
+                .with(QosFlags::REORDERABLE)
+                .with(QosFlags::PROPAGATE_DEADLINE)
+                .with(QosFlags::NO_BLOCKING_PATH);
             if call.late == Lateness::Drop {
                 qos = qos.with(QosFlags::DROP_IF_LATE);
             }
             request.qos_flags = qos.bits();
         }
-        let ticket = client::submit(request)?;
-        self.wait(ticket, until).map(|_| ())
+        calls::timed(call.endpoint, || self.wait(client::submit(request)?, until).map(|_| ()))
     }
 
     fn receive(&mut self, endpoint: usize, until: Option<u64>) -> Result<(), CapError> {
@@ -304,9 +378,8 @@ impl Player {
         let cap = endpoint_cap("serve", endpoint);
         let ticket = client::submit(caps::receive_request(cap, self.buffer))?;
         self.wait(ticket, until)?;
-        let call = self.buffer.first_chunk().map(mainspring_abi::kernel::ReceivedCall::from_bytes);
-        // What has no number is a notice, which nobody waits for an answer to.
-        self.serving = call.filter(|call| call.call_id != 0).map(|call| (endpoint, call.call_id));
+        let call = self.buffer.first_chunk().map(ReceivedCall::from_bytes);
+        self.serving = call.and_then(|call| Serving::of(endpoint, call));
         Ok(())
     }
 
@@ -314,11 +387,12 @@ impl Player {
     /// its own time, and others would go first.
     fn reply(&mut self) -> Result<(), CapError> {
         match self.serving {
-            Some((endpoint, call_id)) if self.next == Some(&Step::Recv { endpoint, timeout: None }) => {
+            Some(Serving { endpoint, call_id, .. })
+                if self.next == Some(&Step::Recv { endpoint, timeout: None }) =>
+            {
                 let cap = endpoint_cap("serve", endpoint);
                 let call = caps::answer_and_receive(cap, call_id, &[], self.buffer)?;
-                (self.serving, self.received) =
-                    (Some((endpoint, call.call_id)).filter(|(_, id)| *id != 0), true);
+                (self.serving, self.received) = (Serving::of(endpoint, call), true);
                 Ok(())
             }
             _ => self.answer(|cap, call_id| caps::return_request(cap, call_id, &[])),
@@ -326,7 +400,9 @@ impl Player {
     }
 
     fn answer(&mut self, request: fn(u32, u32) -> CapSqeV2) -> Result<(), CapError> {
-        let Some((endpoint, call_id)) = self.serving.take() else { return Err(CapError::InvalidRequest) };
+        let Some(Serving { endpoint, call_id, .. }) = self.serving.take() else {
+            return Err(CapError::InvalidRequest);
+        };
         let cap = endpoint_cap("serve", endpoint);
         match client::wait(client::submit(request(cap, call_id))?) {
             // The caller has not waited so long.

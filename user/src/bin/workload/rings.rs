@@ -1,21 +1,23 @@
 //! The rings of a process: each is the ring that the kernel gave its owner's thread.
 //!
 //! An entry asks for nothing, and costs what it costs to be carried: by the kernel's poller under the lease that names the ring, and
-//! otherwise by its owner's own entry.
+//! otherwise by its owner's own entry. A ring that threads poll is memory of the process: see [`crate::polled`].
 //!
 //! Conserved: a ticket is outstanding from its submission until its completion is taken, once.
 
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
 use crate::player::Player;
+use crate::polled::{Polled, Terms};
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::FOREVER;
-use mainspring_abi::plan::{Note, RING_WORDS};
+use mainspring_abi::plan::{NONE, Note, RING_WORDS};
 use mainspring_abi::ring::{CapCqe, CompletionStatus};
 use mainspring_program::Batch;
 use mainspring_user::client::{self, Ticket};
-use mainspring_user::{CapError, caps};
+use mainspring_user::{CapError, caps, say};
+use spin::Once;
 
 /// Entries that may be outstanding: fewer than the client keeps for a thread that does not take them.
 const ROOM: usize = 24;
@@ -25,6 +27,11 @@ pub struct Ring {
     owner: (u64, u64),
     /// How long its poller spins; 0 if it does not.
     pub spin: u64,
+    /// The table in whose place the kernel polls.
+    kernel_poller: Option<u64>,
+    /// What it is, if threads poll it, and the ring itself in the process of its owner.
+    terms: Option<Terms>,
+    polled: Once<Polled>,
     submitted: AtomicU64,
     completed: AtomicU64,
     dropped: AtomicU64,
@@ -39,14 +46,48 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl Ring {
-    pub fn new([table, instance, spin]: [u64; RING_WORDS]) -> Self {
+    pub fn new(words: [u64; RING_WORDS]) -> Self {
+        let [table, instance, spin, kernel_poller, by_threads, sqpoll, entries, cost, window] = words;
         let [submitted, completed, dropped, late, wakeups, polled_until] = [const { AtomicU64::new(0) }; 6];
-        Self { owner: (table, instance), spin, submitted, completed, dropped, late, wakeups, polled_until }
+        let terms = Terms { sqpoll: sqpoll == 1, entries: entries as u32, cost, window, spin };
+        Self {
+            owner: (table, instance),
+            spin,
+            kernel_poller: (kernel_poller != NONE).then_some(kernel_poller),
+            terms: (by_threads == 1).then_some(terms),
+            polled: Once::new(),
+            submitted,
+            completed,
+            dropped,
+            late,
+            wakeups,
+            polled_until,
+        }
     }
 
-    /// The kernel polls it until then: FOREVER if until that is taken back, 0 if no longer.
+    /// Whether the kernel polls it in the place of a table.
+    pub fn is_polled_for(&self, table: usize) -> bool {
+        self.kernel_poller == Some(table as u64)
+    }
+
+    /// The ring that threads poll, in the process of its owner.
+    pub fn polled(&self) -> Option<&Polled> {
+        self.polled.get()
+    }
+
+    /// Whether a thread may poll it now, as ring `number`: the lease that names it is live, or there is none.
+    pub fn may_be_polled_now(&self, number: usize) -> bool {
+        self.is_polled() || plan().leases.iter().all(|lease| lease.ring != Some(number))
+    }
+
+    /// It may be polled until then: FOREVER if until that is taken back, 0 if no longer.
     pub fn polled_until(&self, end: u64) {
         self.polled_until.store(end, Ordering::Release);
+        match self.polled() {
+            Some(polled) if end == 0 => polled.stop_polling(),
+            Some(polled) => polled.rouse_poller(),
+            None => {}
+        }
     }
 
     fn is_polled(&self) -> bool {
@@ -64,6 +105,9 @@ impl Ring {
 
     /// Tells what became of its entries.
     pub fn tell(&self, number: usize) {
+        if let Some(polled) = self.polled() {
+            return polled.tell(number as u32);
+        }
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let polled = plan().leases.iter().any(|lease| lease.ring == Some(number) && lease.is_live());
         crate::tell(Note::Ring {
@@ -87,6 +131,31 @@ impl Ring {
     }
 }
 
+/// Makes the rings of this process that threads poll, before any of its threads lives.
+pub fn begin(plan: &Plan, mine: u64) {
+    for ring in &plan.rings {
+        if plan.tables[ring.owner.0 as usize].process != mine {
+            continue;
+        }
+        if let Some(terms) = ring.terms {
+            match Polled::new(terms) {
+                Some(polled) => _ = ring.polled.call_once(|| polled),
+                None => say!("workload: a ring that cannot be"),
+            }
+        }
+    }
+}
+
+/// Instance `number` has ended: its rings are torn down, and those that it polled go back to their owners. The caller holds
+/// [`QUIET`](crate::QUIET).
+pub fn ended(number: usize) {
+    for ring in &plan().rings {
+        if let Some(polled) = ring.polled() {
+            polled.ended(number, ring.owner() == number);
+        }
+    }
+}
+
 /// Entries that one instance has submitted and not taken back, in their order.
 #[derive(Default)]
 pub struct Outstanding(VecDeque<Ticket>);
@@ -102,6 +171,9 @@ impl Player {
     /// Puts entries into the ring, and waits for room while there is none.
     pub fn submit(&mut self, ring: usize, batch: &Batch) -> Result<(), CapError> {
         let ring = &plan().rings[ring];
+        if let Some(polled) = ring.polled() {
+            return self.submit_polled(polled, batch);
+        }
         let (mut wake, now) = (false, if batch.deadline.is_some() { caps::now() } else { 0 });
         for _ in 0..batch.entries {
             if self.outstanding.0.len() == ROOM {
@@ -128,6 +200,9 @@ impl Player {
     /// Takes completions, and waits for those that are missing.
     pub fn complete(&mut self, ring: usize, entries: u32, deadline: u64) -> Result<(), CapError> {
         let ring = &plan().rings[ring];
+        if let Some(polled) = ring.polled() {
+            return self.complete_polled(polled, entries, (deadline != FOREVER).then_some(deadline));
+        }
         for _ in 0..entries {
             if self.outstanding.0.is_empty() {
                 // Nothing will come.
