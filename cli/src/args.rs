@@ -12,8 +12,9 @@ use mainspring_workload::{DurationError, Setting, parse_duration};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Headings of the help.
 const COMMON: &str = "Common options";
@@ -312,11 +313,11 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct Overrides {
     /// Run for this long instead.
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = CHANGES)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, help_heading = CHANGES)]
     pub duration: Option<Nanos>,
 
     /// Run on this many CPUs instead.
-    #[arg(long, value_name = "N", help_heading = CHANGES)]
+    #[arg(long, value_name = "N", value_parser = cpus, allow_hyphen_values = true, help_heading = CHANGES)]
     pub cpus: Option<u32>,
 
     /// Schedule best effort by this policy instead: eevdf or wfq.
@@ -362,7 +363,7 @@ pub struct SweepArgs {
     pub fail_on: Option<FailOn>,
 
     /// How many runs at once; as many as there are cores if left out.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "nats")]
+    #[arg(long, value_name = "N", value_parser = jobs, allow_hyphen_values = true, conflicts_with = "nats")]
     pub jobs: Option<u16>,
 
     /// Let workers make the runs (`mainspring worker --nats URL`, on any machine), over this NATS server: nats://HOST:PORT. Needs
@@ -438,15 +439,15 @@ pub struct ImportArgs {
     pub compare: bool,
 
     /// Take only the part between two times since the beginning of the recording.
-    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = time)]
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = time, allow_hyphen_values = true)]
     pub between: Option<Vec<Nanos>>,
 
     /// How many threads `--compare` shows: those that used most CPU time.
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "compare")]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = rows, allow_hyphen_values = true, requires = "compare")]
     pub threads: usize,
 
     /// The seed of the simulated run.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "compare")]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed, allow_hyphen_values = true, requires = "compare")]
     pub seed: u64,
 }
 
@@ -495,7 +496,7 @@ pub struct TopArgs {
     pub source: PathBuf,
 
     /// Begin at this time of a record, and stand still.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     pub at: Option<Nanos>,
 
     /// How fast a record is played: 1 is as fast as it was.
@@ -563,15 +564,15 @@ pub struct ExplainArgs {
     pub thread: Option<String>,
 
     /// Why did it run, or not run, at this time since the run began, such as 12.5ms?
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "thread")]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, requires = "thread")]
     pub at: Option<Nanos>,
 
     /// What did it do between two times?
-    #[arg(long, value_names = ["FROM", "TO"], num_args = 2, value_parser = time, requires = "thread")]
+    #[arg(long, value_names = ["FROM", "TO"], num_args = 2, value_parser = time, allow_hyphen_values = true, requires = "thread")]
     pub between: Vec<Nanos>,
 
     /// Why was this deadline missed? The first is 1; the JSON report numbers them.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = miss, allow_hyphen_values = true)]
     pub miss: Option<u64>,
 
     /// What held up the longest job of this thread?
@@ -583,7 +584,7 @@ pub struct ExplainArgs {
 #[derive(Debug, Args)]
 pub struct BootArgs {
     /// How many CPUs.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = kernel_cpus, allow_hyphen_values = true)]
     pub cpus: u32,
 
     /// With a network card: TCP echo, and a status page of the kernel's counters, at ports of the loopback interface.
@@ -646,6 +647,7 @@ pub enum ColorWhen {
 #[derive(Debug)]
 enum BadValue {
     Time(DurationError),
+    Number(&'static str),
     Seed,
     Seeds,
     StandardOutput,
@@ -656,6 +658,7 @@ impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Time(error) => write!(f, "{error}; {}", error.help()),
+            Self::Number(which) => write!(f, "write a whole number {which}"),
             Self::Seed => f.write_str("a seed is a whole number from 0 on, such as 7"),
             Self::Seeds => f.write_str("write the first and the last seed, such as 1..1000"),
             Self::StandardOutput => {
@@ -672,6 +675,41 @@ impl std::error::Error for BadValue {}
 
 fn time(text: &str) -> Result<Nanos, BadValue> {
     parse_duration(text).map_err(BadValue::Time)
+}
+
+/// A whole number, of which `which` says more.
+fn number<N: FromStr>(text: &str, which: &'static str) -> Result<N, BadValue> {
+    text.trim().parse().map_err(|_| BadValue::Number(which))
+}
+
+fn number_within<N: FromStr + PartialOrd>(
+    text: &str,
+    range: RangeInclusive<N>,
+    which: &'static str,
+) -> Result<N, BadValue> {
+    number(text, which)
+        .and_then(|found| if range.contains(&found) { Ok(found) } else { Err(BadValue::Number(which)) })
+}
+
+/// As the file has it: one that is out of range is refused with its line.
+fn cpus(text: &str) -> Result<u32, BadValue> {
+    number(text, "of CPUs, such as 4")
+}
+
+fn kernel_cpus(text: &str) -> Result<u32, BadValue> {
+    number_within(text, 1..=16, "of CPUs from 1 to 16")
+}
+
+fn jobs(text: &str) -> Result<u16, BadValue> {
+    number_within(text, 1..=1024, "of runs at a time, from 1 to 1024")
+}
+
+fn rows(text: &str) -> Result<usize, BadValue> {
+    number(text, "of threads, such as 20")
+}
+
+fn miss(text: &str) -> Result<u64, BadValue> {
+    number(text, "from 1 on: the first miss is 1")
 }
 
 fn seed(text: &str) -> Result<u64, BadValue> {

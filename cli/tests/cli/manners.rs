@@ -61,13 +61,25 @@ fn there_are_manual_pages_and_help() {
 fn mistakes_are_met_with_advice() {
     let folder = Folder::with_workload("advice");
     folder.run("run w.toml --seed -1").refused(&["a seed is a whole number from 0 on, such as 7"]);
+    for value in ["x", "-3", "1.5", ""] {
+        let refused = ["write a whole number of CPUs, such as 4"];
+        Ran::of(folder.command("run w.toml --cpus").arg(value)).refused(&refused);
+        Ran::of(folder.command("boot --cpus").arg(value))
+            .refused(&["write a whole number of CPUs from 1 to 16"]);
+    }
+    folder.run("boot --cpus 17").refused(&["write a whole number of CPUs from 1 to 16"]);
+    folder.run("sweep w.toml --jobs 0").refused(&["write a whole number of runs at a time, from 1 to 1024"]);
+    folder.run("explain w.msr --miss -1").refused(&["from 1 on: the first miss is 1"]);
+    for line in ["explain w.msr --thread a --at -5ms", "run w.toml --duration -5ms"] {
+        folder.run(line).refused(&["-5ms", "negative"]);
+    }
     folder
         .write("quoted.toml", "[machine]\ncpus = \"1\"\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
     folder.run("run quoted.toml").refused(&["expected a whole number", "write 1 without quotes"]);
     folder.write("names.toml", "[[thread]]\nname = \"café\"\nprogram = [\"run 1ms\", \"sleep 1ms\"]\n");
     assert!(folder.run("run names.toml").ok().stdout.contains("café"));
     let mut boot = folder.command("boot");
-    let ran = crate::support::Ran::of(boot.env("MAINSPRING_KERNEL_DIR", "/nowhere/../there"));
+    let ran = Ran::of(boot.env("MAINSPRING_KERNEL_DIR", "/nowhere/../there"));
     ran.refused(&["/there/", "MAINSPRING_KERNEL_DIR"]);
 }
 
