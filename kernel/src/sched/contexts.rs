@@ -164,9 +164,10 @@ pub fn is_free(own: ContextRef) -> bool {
 /// `server` has received a call at an endpoint that has the context `own`, and serves it on that, if it has none itself and the
 /// context is free; whether it does. The endpoint is locked that has the call.
 pub fn serve_on(own: ContextRef, server: ThreadRef) -> bool {
-    // A thread that ends needs no time, and does not wait for any: see `let_go`.
+    let mut table = lock();
+    // A thread that ends needs no time, and does not wait for any. Asked with the table locked: see `let_go`.
     let leaves = thread::find(server).is_none_or(Thread::is_leaving);
-    !leaves && lock().bind(&mut Kernel, own, server).is_ok()
+    !leaves && table.bind(&mut Kernel, own, server).is_ok()
 }
 
 /// `server` has answered, or goes on without: the context `own` of the endpoint is at rest, if the server had it.

@@ -627,9 +627,8 @@ pub fn leave_space(thread: &Thread) {
 #[cold]
 pub fn exit_thread(thread: &'static Thread, code: i64, after: After) {
     thread.leave();
-    if runs_on_context() {
-        contexts::let_go(thread.name());
-    }
+    // Whether it has a context or not: one may be on its way to it, from a CPU that has not seen that it leaves.
+    contexts::let_go(thread.name());
     Ending::begin(thread, code);
     stretch::begin(mine(), thread, Serving::default(), after);
 }
