@@ -140,6 +140,13 @@ enum Counter {
   notReady @22;           # not sent, since the CPU does not schedule yet
   noLapic @23;            # not sent, since there is no such CPU
   sendFailures @24;       # sent, and the local APIC says that it failed
+  # Counts of the time stamp counter. Each is in one of the first five at most.
+  ringCycles @25;         # requests were read from rings, and completions written
+  capnpCycles @26;        # parameters were read, and results written
+  methodCycles @27;       # methods did their work
+  schedulerCycles @28;    # cores were told of events, or decided
+  lockWaitCycles @29;     # until a core was locked
+  lockHoldCycles @30;     # cores were locked
 }
 struct SlotNumber { slot @0 :UInt32; }
 enum ThreadState { running @0; ready @1; asleep @2; moving @3; }

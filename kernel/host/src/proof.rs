@@ -816,6 +816,7 @@ pub const MEASURED: &[Proof] = &[
             "measure: diagnostic case=lines-apart Decisions=",
             "measure: diagnostic case=one-line Decisions=",
             "measure: diagnostic case=total Decisions=",
+            "evidence: segments=ok",
             "evidence: wakes=ok",
             "evidence: switches=ok said=false",
             "evidence: all=ok",

@@ -1,6 +1,7 @@
 //! Parameters and results as Cap'n Proto, without allocating for parameters.
 
 use super::{Answer, Call};
+use crate::measure::{self, Segment};
 use capnp::Word;
 use capnp::message::{Builder, Reader, ReaderOptions, SegmentArray, SingleSegmentAllocator};
 use capnp::traits::Owned;
@@ -27,6 +28,7 @@ fn read_params<P: Owned, T, const WORDS: usize>(
     call: &Call<'_>,
     work: impl FnOnce(P::Reader<'_>) -> Result<T, CapError>,
 ) -> Result<T, CapError> {
+    let segment = measure::within(Segment::Capnp);
     let len = call.request.v1.params_len as usize;
     let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
     let bytes = Word::words_to_bytes_mut(&mut words).get_mut(..len).ok_or(CapError::BadAddress)?;
@@ -37,6 +39,7 @@ fn read_params<P: Owned, T, const WORDS: usize>(
     let segments: [&[u8]; 1] = [bytes];
     let reader = Reader::new(SegmentArray::new(&segments), OPTIONS);
     let params = reader.get_root::<P::Reader<'_>>().map_err(|_| CapError::InvalidParameter)?;
+    drop(segment);
     work(params)
 }
 
@@ -59,6 +62,7 @@ fn write_result<R: Owned, const WORDS: usize>(
     call: &Call<'_>,
     fill: impl FnOnce(R::Builder<'_>),
 ) -> Result<Answer, CapError> {
+    let _segment = measure::within(Segment::Capnp);
     let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let mut message = Builder::new(SingleSegmentAllocator::new(bytes));

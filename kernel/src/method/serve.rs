@@ -4,6 +4,7 @@ use super::object_traits::ObjectTraits;
 use super::work::{Job, Work};
 use super::{exchange, invoke};
 use crate::arch::{self, Ring};
+use crate::measure::{self, Segment};
 use crate::object::caps::Object;
 use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Waiter, completion};
@@ -135,6 +136,7 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     if queue.shows_nothing() {
         return Ok(());
     }
+    let _segment = measure::within(Segment::Ring);
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
     let mut first = None;
     if service.pending() == 1 {
@@ -279,7 +281,10 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     turn.heavy |= matches!(&object, Ok(Some(object)) if ObjectTraits::of(object).is_heavy);
     let seen = visible::look(thread);
     let mut call = Call { thread, request, turn, place: Some(place) };
-    let outcome = match object.and_then(|object| invoke(&mut call, object)) {
+    let segment = measure::within(Segment::Method);
+    let outcome = object.and_then(|object| invoke(&mut call, object));
+    drop(segment);
+    let outcome = match outcome {
         Ok(Answer::Pending) => {
             call.turn.failed = false;
             return;

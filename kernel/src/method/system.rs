@@ -96,7 +96,7 @@ fn begin_case(call: &Call<'_>) -> Result<Answer, CapError> {
         let name = params.get_name().ok().and_then(|name| name.to_str().ok());
         let name = name.ok_or(CapError::InvalidParameter)?;
         let counts = measure::counts();
-        let answer = with_result::<schema::counts::Owned>(call, |result| {
+        let answer = with_long_result::<schema::counts::Owned>(call, |result| {
             let mut list = result.init_counts(counts.len() as u32);
             for (number, count) in (0..).zip(counts) {
                 list.set(number, count);

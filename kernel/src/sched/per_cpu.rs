@@ -6,7 +6,7 @@ use super::islands;
 use super::machine::{Kernel, ThreadTable};
 use crate::arch::cpu::{self, Held};
 use crate::arch::{self, StaticRef};
-use crate::measure::{self, Counter};
+use crate::measure::{self, Counter, Holding, Segment};
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -104,6 +104,7 @@ impl Core {
         per_cpu: &PerCpu,
         act: impl FnOnce(&mut CpuAccess<'_, Kernel>) -> T,
     ) -> T {
+        let _segment = measure::within(Segment::Scheduler);
         let result = act(&mut CpuAccess::new(&mut self.cpu, arch::now(), &mut self.log, &mut ThreadTable));
         per_cpu.after_event(self);
         result
@@ -112,6 +113,7 @@ impl Core {
     /// An event that happens now.
     #[inline(always)]
     pub fn event<T>(&mut self, per_cpu: &PerCpu, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
+        let _segment = measure::within(Segment::Scheduler);
         let result = act(self.cpu.at(arch::now(), &mut self.log));
         per_cpu.after_event(self);
         result
@@ -182,6 +184,7 @@ pub struct PerCpu {
 pub struct Locked<'l> {
     core: MutexGuard<'l, Core>,
     _held: Held,
+    _holding: Holding,
 }
 
 impl Deref for Locked<'_> {
@@ -293,7 +296,10 @@ impl PerCpu {
             measure::one(Counter::CoreLocks);
             measure::add(Counter::CoreLocksContended, self.core.is_locked().into());
         }
-        Locked { core: self.core.lock(), _held: Held::new() }
+        let waits = measure::within(Segment::LockWait);
+        let core = self.core.lock();
+        drop(waits);
+        Locked { core, _held: Held::new(), _holding: measure::holding() }
     }
 
     /// Whether another CPU has the core locked at the moment.

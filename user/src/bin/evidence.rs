@@ -22,6 +22,7 @@ fn main() -> i64 {
     computing();
     cache_lines();
     wakes();
+    segments();
     sleeps();
     switches();
     page_tables();
@@ -131,6 +132,30 @@ fn cache_lines() {
         let sum: u64 = words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
         assert_eq!(sum, 400_000);
     }
+}
+
+/// Requests take time in the ring, in Cap'n Proto, in methods and in the scheduler, and a program that asks for nothing takes none
+/// of the first three.
+//= ARCH:measure.gate
+fn segments() {
+    let asked = [Counter::RingCycles, Counter::CapnpCycles, Counter::MethodCycles];
+    let calls = case("requests", || {
+        for _ in 0..1000 {
+            let _ = caps::usage().expect("usage can be read");
+        }
+    });
+    let none = case("no-requests", || arch::spin(100_000));
+    for what in asked {
+        let (with, without) = (calls.of(what), none.of(what));
+        assert!(with > 10 * without, "{what:?}: {with} with requests, {without} without");
+    }
+    let turns = case("turns", || by_turns([1, 2]));
+    for what in [Counter::SchedulerCycles, Counter::LockWaitCycles] {
+        assert!(turns.of(what) > 0, "threads woke each other, and {what:?} is nothing");
+    }
+    let (scheduler, held) = (turns.of(Counter::SchedulerCycles), turns.of(Counter::LockHoldCycles));
+    assert!(scheduler <= held, "a core was at work for {scheduler} and locked for {held}");
+    say!("evidence: segments=ok");
 }
 
 /// Two threads on two CPUs wake each other, and neither wakes the other.

@@ -128,7 +128,7 @@ pub fn begin_case(name: &str) -> Result<Counted, CapError> {
     with_params::<schema::case_name::Owned, _>(
         |mut params| params.set_name(name),
         |bytes| {
-            call_for::<schema::counts::Owned, _>(need("info"), method, bytes, |counts| {
+            call_for_long::<schema::counts::Owned, _>(need("info"), method, bytes, |counts| {
                 let counts = counts.get_counts().map_err(|_| CapError::InvalidParameter)?;
                 Ok(Counted(counts.iter().collect()))
             })
@@ -138,7 +138,7 @@ pub fn begin_case(name: &str) -> Result<Counted, CapError> {
 
 /// What was counted in a case.
 #[derive(Clone, Debug)]
-pub struct Counted(heapless::Vec<u64, 32>);
+pub struct Counted(heapless::Vec<u64, 64>);
 
 impl Counted {
     /// How often `what` was.

@@ -11,6 +11,24 @@ mod method;
 #[path = "../../../src/object/mod.rs"]
 mod object;
 
+/// Nothing is measured.
+mod measure {
+    pub enum Segment {
+        Ring,
+        Method,
+    }
+
+    pub struct Within;
+
+    pub fn within(_: Segment) -> Within {
+        Within
+    }
+
+    impl Drop for Within {
+        fn drop(&mut self) {}
+    }
+}
+
 /// What the objects and methods need of scheduling: to be told.
 mod sched {
     pub mod wakeup {

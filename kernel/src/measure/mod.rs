@@ -3,6 +3,8 @@
 //! All of it is diagnostic: it is printed, and told to the program that asks for the end of a case. No decision
 //! reads it.
 
+mod segments;
+
 use crate::arch::cpu::{self, MAX_CPUS};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +12,12 @@ use heapless::String;
 use spin::Mutex;
 
 pub use mainspring_schema::Counter;
+pub use segments::{Holding, Segment, holding, within};
 
 /// Whether this build counts.
 pub const ON: bool = cfg!(feature = "measure");
 /// How many counters there are.
-pub const COUNTERS: usize = Counter::SendFailures as usize + 1;
+pub const COUNTERS: usize = Counter::LockHoldCycles as usize + 1;
 /// User instructions are sampled by the 64 bytes that they are in.
 const SAMPLE_BYTES: u64 = 64;
 const PLACES: usize = 64;
