@@ -33,6 +33,9 @@ MEASURED_PROOFS := evidence evidence-said
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-lang mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
 
+# Packages with a workspace of their own, which are not built by default.
+APART := cluster console plugins/wasm
+
 LINT_PHASES := commits fmt-check clippy doc licences advisories
 TEST_PHASES := $(LINT_PHASES) unit loom chaos-cluster kernel-proofs conformance-summary
 
@@ -154,11 +157,13 @@ commits: ## Check the subjects of the commits since the rule was last changed
 fmt: ## Format all code in place
 	$(CARGO) fmt --all
 	$(KERNEL_CARGO) fmt --all
+	for package in $(APART); do $(CARGO) fmt --manifest-path "$$package/Cargo.toml"; done
 
 .PHONY: fmt-check
 fmt-check: ## Fail on code that rustfmt would change
 	$(CARGO) fmt --all --check
 	$(KERNEL_CARGO) fmt --all --check
+	for package in $(APART); do $(CARGO) fmt --check --manifest-path "$$package/Cargo.toml"; done
 
 .PHONY: clippy
 clippy: ## Clippy on all targets, warnings are errors

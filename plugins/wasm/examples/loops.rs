@@ -74,7 +74,13 @@ const SIEVE: &str = r#"(module (memory 25) (func (export "run") (param $times i6
   (local.get $primes)))"#;
 
 /// The least time of so many calls, and what they come to.
-fn least(source: &str, times: i64, rounds: usize, fuel: bool, epochs: bool) -> wasmtime::Result<(i64, Duration)> {
+fn least(
+    source: &str,
+    times: i64,
+    rounds: usize,
+    fuel: bool,
+    epochs: bool,
+) -> wasmtime::Result<(i64, Duration)> {
     let mut config = Config::new();
     config.consume_fuel(fuel).epoch_interruption(epochs);
     let engine = Engine::new(&config)?;

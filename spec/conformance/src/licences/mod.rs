@@ -19,7 +19,7 @@ use metadata::Package;
 const POLICY: &str = "deny.toml";
 
 /// Folders with a workspace of their own below the project's, where there are any.
-const WORKSPACES: [&str; 4] = [".", "kernel", "cluster", "console"];
+const WORKSPACES: [&str; 5] = [".", "kernel", "cluster", "console", "plugins/wasm"];
 
 /// A package that may not be used, and why.
 #[derive(Debug, PartialEq, Eq)]
