@@ -68,8 +68,6 @@ impl DirectRequest {
 
 /// What a process that did something it may not ends with, less the number of the processor's exception.
 pub const KILLED: i64 = -1000;
-/// What a process ends with whose ring cannot be used any more.
-pub const KILLED_RING: i64 = -2000;
 /// What a process ends with that was killed by a handle.
 pub const KILLED_BY_HANDLE: i64 = -3000;
 

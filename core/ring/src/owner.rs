@@ -111,12 +111,6 @@ impl SqRefusal {
             Self::Closed => CapError::RingClosed,
         }
     }
-
-    /// Whether trying again can help.
-    #[must_use]
-    pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Busy)
-    }
 }
 
 impl fmt::Display for SqRefusal {

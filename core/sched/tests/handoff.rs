@@ -80,7 +80,7 @@ fn a_target_ahead_of_its_share_gets_what_is_left_of_its_own_request() {
     assert_eq!(rig.cpu.current(), Some(hog));
     rig.pass(ms(3)).preempt();
     assert_eq!(rig.cpu.current(), Some(caller));
-    let lag = rig.cpu.lag_now(rig.now, server).expect("live").magnitude();
+    let lag = rig.cpu.lag(rig.now, server).expect("live").magnitude();
     assert!(lag > ms(2), "the server owes nearly its whole request");
     let _ = rig.cpu.hand_off(rig.now, server).expect("asleep");
     let Decision::Run(run) = rig.cpu.resched(rig.now, Stop::Blocked(WaitKind::Call, None)) else {

@@ -51,19 +51,18 @@ fn lag_and_virtual_runtime_travel_with_the_thread_and_tags_do_not() {
     let (ran, other) = (from.thread(64), from.thread(64));
     from.start();
     assert_eq!(from.pass(ms(3)).preempt(), Some(other));
-    let before = from.cpu.lag_now(from.now, ran).expect("live");
+    let before = from.cpu.lag(from.now, ran).expect("live");
     assert_eq!(before.as_nanos(), -1_500_000);
     to.now = from.now;
     for _ in 0..3 {
         to.thread(64);
     }
     to.start();
-    to.cpu.lag_now(to.now, to.cpu.current().expect("runs")).expect("live");
     let entity = from.cpu.give(from.now, cpu_id(1)).expect("queued there");
     assert_eq!(entity.thread(), ran.thread());
     let virtual_runtime = entity.account().virtual_runtime();
     let (seat, _) = to.cpu.accept(to.now, entity, Via::Steal).expect("there is room");
-    assert_eq!(to.cpu.lag_now(to.now, seat).expect("live"), before, "its debt came along");
+    assert_eq!(to.cpu.lag(to.now, seat).expect("live"), before, "its debt came along");
     assert_eq!(to.cpu.entity(seat).expect("live").account().virtual_runtime(), virtual_runtime);
     let tag = to.cpu.queue().into_iter().find(|view| view.seat == seat).and_then(|view| view.tag);
     let start = tag.expect("queued").start.since(to.cpu.virtual_clock());

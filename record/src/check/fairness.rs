@@ -125,12 +125,6 @@ impl<N: Number> Fairness<N> {
         self.extremes
     }
 
-    /// The exact virtual time of CPU number `cpu`, in units of 2^-20 ns.
-    #[must_use]
-    pub fn clock_units(&self, cpu: usize) -> i128 {
-        self.cpus[cpu].fluid.clock.units()
-    }
-
     /// Lets the exact schedule follow `observed` and judges its outcome; `model` is as it was before.
     pub fn follow(
         &mut self,

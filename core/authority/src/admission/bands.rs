@@ -19,7 +19,7 @@
 
 use super::demand::{self, Denial, Task, Verdict, horizon, judge_within, well_formed};
 use super::effort::Effort;
-use super::response::worst_response_within;
+use super::response::worst_response;
 use super::walk::{Aim, Point, Walk, done_at, due_by, left_over, narrow, released, walk_back};
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
@@ -195,7 +195,7 @@ pub fn response_bound(load: &Load<'_>, place: usize, effort: &mut Effort) -> Opt
         }
         above.push(Task { cost: floor.cost, deadline: Nanos::MAX, period: Nanos::MAX });
     }
-    worst_response_within(&above, &peers, among_peers, effort)
+    worst_response(&above, &peers, among_peers, effort)
 }
 
 /// Interrupts have no deadline of their own but the next one.

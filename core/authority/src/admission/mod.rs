@@ -27,5 +27,4 @@ pub use bands::{
 pub use demand::{Denial, Task, Verdict, demand, judge};
 pub use effort::Effort;
 pub use group::overcommitted;
-pub use response::{worst_response, worst_response_below};
 pub use survey::{Candidate, CpuReport, Refusal, Survey, TaskReport, survey};

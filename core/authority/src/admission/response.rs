@@ -6,21 +6,9 @@ use super::walk::released;
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
 
-/// The longest time from release to completion of task `index`, if `tasks` share one CPU. `None` if the CPU is
-/// overloaded, a task makes no sense, or the answer takes too much effort.
-#[must_use]
-pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
-    worst_response_below(&[], tasks, index)
-}
-
-/// As [`worst_response`], on a CPU on which all of `above` goes before `tasks`.
-#[must_use]
-pub fn worst_response_below(above: &[Task], tasks: &[Task], index: usize) -> Option<Nanos> {
-    worst_response_within(above, tasks, index, &mut { Effort::FULL })
-}
-
-/// As [`worst_response_below`], with the effort that is to be had.
-pub(super) fn worst_response_within(
+/// The longest time from release to completion of task `index`, if `tasks` share one CPU on which all of `above` goes before them.
+/// `None` if the CPU is overloaded, a task makes no sense, or the answer takes more than `effort`.
+pub(super) fn worst_response(
     above: &[Task],
     tasks: &[Task],
     index: usize,
@@ -86,18 +74,23 @@ mod tests {
         Task { cost: Nanos::new(cost), deadline: Nanos::new(deadline), period: Nanos::new(period) }
     }
 
+    /// Of a task that no other band goes before.
+    fn worst_response_alone(tasks: &[Task], index: usize) -> Option<Nanos> {
+        worst_response(&[], tasks, index, &mut { Effort::FULL })
+    }
+
     #[test]
     fn the_published_pair_responds_in_time() {
         let tasks = [task(50, 50, 100), task(10, 100, 100)];
-        assert_eq!(worst_response(&tasks, 0), Some(Nanos::new(50)));
-        assert_eq!(worst_response(&tasks, 1), Some(Nanos::new(60)));
+        assert_eq!(worst_response_alone(&tasks, 0), Some(Nanos::new(50)));
+        assert_eq!(worst_response_alone(&tasks, 1), Some(Nanos::new(60)));
     }
 
     #[test]
     fn what_makes_no_sense_has_no_response() {
-        assert_eq!(worst_response(&[task(1, 5, 10), task(0, 0, 0)], 0), None);
-        assert_eq!(worst_response(&[task(1, 5, 10)], 1), None, "there is no such task");
-        assert_eq!(worst_response(&[task(9, 10, 10), task(2, 10, 10)], 0), None, "overloaded");
+        assert_eq!(worst_response_alone(&[task(1, 5, 10), task(0, 0, 0)], 0), None);
+        assert_eq!(worst_response_alone(&[task(1, 5, 10)], 1), None, "there is no such task");
+        assert_eq!(worst_response_alone(&[task(9, 10, 10), task(2, 10, 10)], 0), None, "overloaded");
     }
 
     /// Runs the set, released together and as often as it may, slot by slot, by earliest deadline; the longest
@@ -132,7 +125,7 @@ mod tests {
             let tasks: Vec<Task> = tasks.into_iter().map(|(c, d, t)| task(c, d, t)).collect();
             prop_assume!(matches!(crate::admission::judge(&tasks), crate::admission::Verdict::Admitted { .. }));
             for (index, seen) in simulated(&tasks, 240).into_iter().enumerate() {
-                let worst = worst_response(&tasks, index).expect("not overloaded");
+                let worst = worst_response_alone(&tasks, index).expect("not overloaded");
                 prop_assert!(Nanos::new(seen) <= worst, "task {} took {}, worst {}", index, seen, worst);
                 prop_assert!(worst <= tasks[index].deadline);
             }

@@ -13,17 +13,15 @@
 //! weights stand and are enforced, leases that do not outlive it are revoked, and hints mean what the manifest says until
 //! another instance starts.
 
-mod job;
-mod ledger;
 mod liveness;
 mod log;
+mod quota;
 mod settings;
 mod update;
 
-pub use job::{JobFields, JobMap, Mapped, Queue};
-pub use ledger::{Quota, QuotaSpecError, ResourceLedger, Standing};
 pub use liveness::{Answer, Boundary, Instance, Lost, NotServing, Service};
 pub use log::{Decision, DecisionLog, Record};
+pub use quota::{Quota, QuotaSpecError};
 pub use settings::{
     Hint, HintMap, Lease, Manifest, OnLoss, PlacedContext, ProfileKey, ResourceProfile, Settings,
     TableBounds, Treatment,

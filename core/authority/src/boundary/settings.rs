@@ -1,6 +1,6 @@
 //! What the policy service has set, over what the manifest says.
 
-use super::ledger::Quota;
+use super::quota::Quota;
 use crate::admission::Candidate;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -70,18 +70,8 @@ impl Default for HintMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey(pub u32);
 
-/// A template that an identity, session, account or service is given: how its threads begin. It holds no CPU time. A
-/// [`super::ResourceLedger`] made from its quota can be charged:
-///
-/// ```
-/// # use mainspring_abi::Nanos;
-/// use mainspring_authority::boundary::ResourceLedger;
-/// fn spend(ledger: &mut ResourceLedger) {
-///     let _ = ledger.charge(Nanos::ZERO, Nanos::new(1));
-/// }
-/// ```
-///
-/// A profile cannot:
+/// A template that an identity, session, account or service is given: how its threads begin. It holds no CPU
+/// time, and nothing can be charged to it:
 ///
 /// ```compile_fail,E0599
 /// # use mainspring_abi::Nanos;

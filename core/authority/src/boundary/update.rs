@@ -1,6 +1,6 @@
 //! Updates: what is in them, and why they are refused.
 
-use super::ledger::Quota;
+use super::quota::Quota;
 use super::settings::{
     Hint, Lease, Manifest, OnLoss, PlacedContext, ProfileKey, ResourceProfile, Settings, Treatment,
 };

@@ -75,14 +75,8 @@ impl Cpu {
         Ok(self.fair.lag_after(seat.slot, ran))
     }
 
-    /// What the thread at `seat` is owed at `now`. Brings the clock up to date, which the next event at `now` would do
+    /// What the running thread is owed at `now`. Brings the clock up to date, which the next event at `now` would do
     /// anyway, so no later decision depends on whether a caller looked.
-    pub fn lag_now(&mut self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
-        self.bring_clock_up(now);
-        self.lag(now, seat)
-    }
-
-    /// What the running thread is owed at `now`. Brings the clock up to date, as [`Cpu::lag_now`] does.
     #[inline]
     pub fn current_lag(&mut self, now: Nanos) -> Option<Lag> {
         let slot = self.current?;
