@@ -8,11 +8,10 @@ mod methods;
 use methods::{INTERFACES, Method};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
 fn source(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    fs::read_to_string(root.join(path)).expect("the file is part of this repository")
+    fs::read_to_string(mainspring_conformance::project().join(path))
+        .expect("the file is part of this repository")
 }
 
 /// The methods of each interface, by number: `enum TimerMethod { now @0; sleep @1; }` is `Timer` with both.

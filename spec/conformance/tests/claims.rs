@@ -38,7 +38,7 @@ fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
 //= TICK:nongoal.hard-rt
 #[test]
 fn nothing_here_claims_hard_realtime() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = mainspring_conformance::project();
     let mut files = Vec::new();
     texts(&root, &mut files);
     assert!(files.len() > 50, "the search found the sources");

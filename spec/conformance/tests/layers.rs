@@ -1,12 +1,9 @@
 //! The layers, as the packages' dependencies have them: mechanism and policy primitives below, application runtimes and user
 //! programs above, and nothing of the kernel's within their reach.
 
+use mainspring_conformance::project;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-fn project() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
-}
 
 /// The packages of ours that the package in `folder` is built from, by their short names.
 fn below(folder: &str) -> BTreeSet<String> {
