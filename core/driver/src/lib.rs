@@ -6,7 +6,7 @@
 //! * [`recorded_cpu`]: the only way to a [`Cpu`](mainspring_sched::Cpu). Each event gets a time that does not go back, is shown to
 //!   an [`Observer`], carried out, and shown again with its outcome.
 //! * [`machine`]: what a machine has to have, as a trait.
-//! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
+//! * [`placement`]: where threads run. Start, wake, expire, hand over, steal, migrate, exit.
 //! * [`islands`]: graphs that get all that they need, or nothing.
 //! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
 //! * [`policy`]: the policy service's word, carried out within its bounds.

@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::context::{Context, Notices};
 use mainspring_sched::{
-    Affinity, Authority, Cpu, Entity, NotBound, Offer, Overran, Refused, Removed, Seat, State, Via,
+    Affinity, Authority, Cpu, Entity, NotBound, Offer, Overran, Refused, Removed, Seat, State, Via, WaitKind,
     WaitPermit, Woken,
 };
 
@@ -136,6 +136,25 @@ pub trait Machine: Sized {
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         let _ = thread;
         false
+    }
+
+    /// `thread` has woken on its home because its wait timed out. A lease may not want it there: if so, carries it on and says so.
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        let _ = thread;
+        false
+    }
+
+    /// What `thread` waited for has not come in time. The wait is over on its CPU, and the machine is asked for nothing else about
+    /// it yet.
+    #[inline(always)]
+    fn timed_out(&mut self, thread: ThreadRef, kind: WaitKind) {
+        let _ = (thread, kind);
+    }
+
+    /// The call that `thread` waited for has timed out while it is served on the thread's own context. The context comes back, and
+    /// then the thread is woken. For machines with contexts.
+    fn call_timed_out(&mut self, thread: ThreadRef) {
+        let _ = thread;
     }
 
     /// The CPU with the least placed weight of all that are not leased, if the machine keeps account of it. Only faster than

@@ -1,4 +1,4 @@
-//! Where threads run: start, wake, hand over, steal, migrate, exit. One rule each, the same on every machine;
+//! Where threads run: start, wake, expire, hand over, steal, migrate, exit. One rule each, the same on every machine;
 //! `docs/placement-and-stealing.md` gives the reasons.
 //!
 //! Conserved: a thread that is ready is queued on exactly one CPU, or in the hands of the operation that moves it. When an
@@ -8,7 +8,9 @@
 use crate::machine::{CpuAccess, Home, Left, Machine, Notified};
 use mainspring_abi::{CpuId, ThreadRef, Weight};
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Affinity, Authority, Entity, Handoff, Offer, Refused, Removed, State, Via, Woken};
+use mainspring_sched::{
+    Affinity, Authority, Entity, Expired, Handoff, Offer, Refused, Removed, State, Via, Woken,
+};
 
 /// What a wake did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +101,24 @@ fn wake_at_home<M: Machine>(machine: &mut M, thread: ThreadRef) -> Wake {
             Look::NotAsleep => return Wake::NotAsleep,
             // It may have arrived elsewhere and sleep there.
             Look::Left => left = Some(home),
+        }
+    }
+}
+
+/// Ends timed waits of `cpu`, this CPU, that are due: at most `at_most`. If more are due, the core still wants its timer for the
+/// first of the rest, and a machine that sets its timer by the core has it come at once.
+#[inline(always)]
+pub fn expire<M: Machine>(machine: &mut M, cpu: CpuId, at_most: u32) {
+    for _ in 0..at_most {
+        let expired = machine.with_cpu(cpu, |cpu| cpu.event().expire());
+        let Some(Expired { thread, seat, kind, woken, away, .. }) = expired else { return };
+        machine.timed_out(thread, kind);
+        // Before the thread can run: it may want to wait again.
+        machine.wait_ended(thread, woken.permit);
+        if unlikely(away.is_some()) {
+            machine.call_timed_out(thread);
+        } else if !machine.moves_on(thread) {
+            kick(machine, Home { cpu, seat }, woken.reschedule);
         }
     }
 }

@@ -3,15 +3,16 @@
 mod machines;
 
 use machines::host::Host;
+use machines::script::Driven;
 use machines::virtual_machine::VirtualMachine;
 use machines::{cpu, entity, thread};
-use mainspring_abi::{Nanos, Weight};
+use mainspring_abi::{Nanos, ProcessId, Weight};
 use mainspring_driver::Machine;
 use mainspring_driver::placement::{
-    Wake, exit_current, hand_over, kick, migrate, place, remove, set_weight, share_leftovers, start, steal,
-    wake,
+    Wake, exit_current, expire, hand_over, kick, migrate, place, remove, set_weight, share_leftovers, start,
+    steal, wake,
 };
-use mainspring_sched::{Affinity, Decision, State, Stop, Via, WaitKind};
+use mainspring_sched::{Affinity, Decision, State, Stop, Timeout, Via, WaitKind};
 use std::sync::Arc;
 
 /// CPU `index` makes a decision: its running thread stops as `stop` says. Returns the thread that runs next.
@@ -84,6 +85,33 @@ fn an_idle_cpu_that_may_not_run_the_thread_is_not_disturbed() {
     assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
     start(&mut host.seen_from(Some(cpu(1))), cpu(1), entity(1, Some(&[1, 3]))).expect("a seat");
     assert_eq!((0..4).filter(|index| host.is_told(cpu(*index))).collect::<Vec<_>>(), [3]);
+}
+
+//= OWN:driver.one
+#[test]
+fn waits_that_are_due_end_as_many_at_a_time_as_is_asked_for_and_one_cpu_is_told_of_each() {
+    let mut machine = VirtualMachine::new(2, 3);
+    for index in 0..3 {
+        start(&mut machine, cpu(0), entity(index, None)).expect("a seat");
+        let permit = machine.with_quota(|quota| quota.take(ProcessId::new(0))).expect("one for each thread");
+        let timeout = Timeout { deadline: Nanos::from_millis(1), user_data: 0, permit };
+        machine.with_cpu(cpu(0), |cpu| {
+            let _runs = cpu.event().resched(Stop::Nothing);
+            let _idles = cpu.event().resched(Stop::Blocked(WaitKind::Sleep, Some(timeout)));
+        });
+    }
+    assert!(machine.take_notification(cpu(0)), "of the starts");
+    machine.now = Nanos::from_millis(1) - Nanos::new(1);
+    expire(&mut machine, cpu(0), 2);
+    assert_eq!(machine.with_quota(|quota| quota.pending()), 3, "not before its time");
+    machine.now = Nanos::from_millis(1);
+    expire(&mut machine, cpu(0), 2);
+    assert_eq!(machine.with_cpu(cpu(0), |cpu| cpu.cpu().queued()), 2);
+    assert_eq!(machine.with_quota(|quota| quota.pending()), 1, "the permits of both are back");
+    assert!(machine.is_told(cpu(0)) && machine.is_told(cpu(1)), "a CPU for each");
+    assert_eq!(machine.with_cpu(cpu(0), |cpu| cpu.cpu().next_timer()), machine.now, "for the third, at once");
+    expire(&mut machine, cpu(0), 2);
+    assert_eq!(machine.with_cpu(cpu(0), |cpu| cpu.cpu().queued()), 3);
 }
 
 //= OWN:driver.one

@@ -55,7 +55,7 @@ fn threads_start_wake_move_and_end_by_the_drivers_rules() {
             }
         }
     }
-    let rules = ["place", "start", "wake", "kick", "steal", "hand_over", "share_leftovers", "set_weight"];
+    let rules = ["place", "start", "wake", "expire", "steal", "hand_over", "share_leftovers", "set_weight"];
     for rule in rules {
         let call = format!("placement::{rule}(&mut Kernel");
         assert!(sources.iter().any(|(_, text)| text.contains(&call)), "the kernel never calls {call}");

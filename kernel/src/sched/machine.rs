@@ -3,6 +3,7 @@
 //! Conserved: what others see of a core without its lock is brought up to date before the lock is given back; no CPU holds two
 //! of these locks (but [`super::record`]).
 
+use super::contexts;
 use super::leases;
 use super::notify::notify;
 use super::per_cpu::{IDLE, mine, per_cpu, per_cpus};
@@ -11,7 +12,8 @@ use crate::measure::{self, Counter};
 use crate::object::thread;
 use core::sync::atomic::Ordering;
 use mainspring_abi::{CpuId, ThreadRef};
-use mainspring_driver::leases::wakes_elsewhere;
+use mainspring_driver::contexts::CallEnd;
+use mainspring_driver::leases::{moves_on, wakes_elsewhere};
 use mainspring_driver::steal::choose_victim;
 use mainspring_driver::{CpuAccess, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
@@ -125,6 +127,15 @@ impl Machine for Kernel {
     #[inline(always)]
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         unlikely(leases::any()) && wakes_elsewhere(self, thread)
+    }
+
+    #[inline(always)]
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        unlikely(leases::any()) && moves_on(self, thread)
+    }
+
+    fn call_timed_out(&mut self, thread: ThreadRef) {
+        contexts::call_in(thread, CallEnd::TimedOut);
     }
 
     /// A leased CPU takes nothing from others.

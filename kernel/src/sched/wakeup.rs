@@ -1,7 +1,6 @@
 //! A thread becomes ready. Where it runs is decided by [`placement`]; this is who asks, and the quota of timed waits.
 
 use super::contexts;
-use super::leases;
 use super::machine::Kernel;
 use super::per_cpu::mine;
 use crate::object::inbox::{Posted, Waiter};
@@ -9,10 +8,8 @@ use crate::object::thread::{self, Thread};
 use mainspring_abi::ProcessId;
 use mainspring_abi::ring::CapError;
 use mainspring_driver::contexts::CallEnd;
-use mainspring_driver::leases::moves_on;
-use mainspring_driver::placement::Wake;
-use mainspring_driver::{Home, Machine, placement};
-use mainspring_sched::{Entity, Expired, WaitPermit, WaitQuota};
+use mainspring_driver::placement::{self, Wake};
+use mainspring_sched::{Entity, WaitPermit, WaitQuota};
 use spin::Mutex;
 
 static QUOTA: Mutex<Option<WaitQuota>> = Mutex::new(None);
@@ -96,22 +93,10 @@ pub fn finish(waiter: Waiter, outcome: Result<u32, CapError>) -> bool {
     what != Posted::Stale
 }
 
-/// Timed waits that one interrupt ends.
+/// Timed waits that one interrupt ends. More would be too long a stretch.
 const EXPIRED_AT_ONCE: u32 = 16;
 
-/// Ends timed waits of this CPU that are due. If there are more than fit one stretch, the core still wants its timer for the
-/// first of the rest, whose time has come: it is set to come at once.
+/// Ends timed waits of this CPU that are due.
 pub fn expire() {
-    let cpu = mine().id();
-    for _ in 0..EXPIRED_AT_ONCE {
-        let expired = Kernel.with_cpu(cpu, |cpu| cpu.event().expire());
-        let Some(Expired { seat, woken, away, thread, .. }) = expired else { return };
-        give_back(woken.permit);
-        if away.is_some() {
-            // It waits no longer for a call that is served on its context.
-            contexts::call_in(thread, CallEnd::TimedOut);
-        } else if !(leases::any() && moves_on(&mut Kernel, thread)) {
-            placement::kick(&mut Kernel, Home { cpu, seat }, woken.reschedule);
-        }
-    }
+    placement::expire(&mut Kernel, mine().id(), EXPIRED_AT_ONCE);
 }

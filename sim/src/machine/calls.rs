@@ -15,7 +15,6 @@ use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_driver::contexts::{CallEnd, NoLoan};
-use mainspring_driver::placement;
 use mainspring_record::jobs::Responses;
 use mainspring_sched::context::CallBound;
 use mainspring_sched::hint::unlikely;
@@ -363,16 +362,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A call has timed out and its caller has lent its context: it gets that back, and then wakes.
-    pub(super) fn time_out_on_loan(&mut self, cpu: usize, caller: usize) {
-        self.take_loan_back(caller, CallEnd::TimedOut);
-        // The timer ends the wait, not the thread that it interrupts.
-        let caller = self.threads[caller].identity;
-        let _woken = self.on_behalf_of(Some(cpu), |machine| placement::wake(machine, caller));
-    }
-
     /// The call of `caller` is over: it has the context back that it has lent, or goes on without.
-    fn take_loan_back(&mut self, caller: usize, end: CallEnd) {
+    pub(super) fn take_loan_back(&mut self, caller: usize, end: CallEnd) {
         if !self.grants.list.is_empty() {
             let caller = self.threads[caller].identity;
             self.with_contexts(|contexts, machine| contexts.end_call(machine, caller, end));

@@ -6,7 +6,7 @@ use super::thread::FOREVER;
 use super::{Machine, VirtualCpu};
 use crate::RunError;
 use mainspring_abi::Nanos;
-use mainspring_driver::{Home, placement};
+use mainspring_driver::placement;
 use mainspring_sched::hint::{likely, unlikely};
 use mainspring_sched::{Entity, TickMode, WaitKind};
 
@@ -77,24 +77,7 @@ impl Machine<'_> {
         if unlikely(outcome.ticked) {
             self.interrupt(cpu, Cost::Tick, costs.tick);
         }
-        while let Some(expired) = self.core(cpu).expire() {
-            let thread = expired.thread.index() as usize;
-            if unlikely(expired.kind != WaitKind::Sleep) {
-                self.time_out(thread, expired.kind);
-            }
-            if unlikely(expired.away.is_some()) {
-                if let Some(permit) = expired.woken.permit {
-                    self.quota.give_back(permit);
-                }
-                self.time_out_on_loan(cpu, thread);
-                continue;
-            }
-            self.note_woken(thread, expired.woken.permit);
-            if likely(!(self.authority && self.moves_on(thread))) {
-                let home = Home { cpu: self.cpu_id(cpu), seat: expired.seat };
-                placement::kick(self, home, expired.woken.reschedule);
-            }
-        }
+        placement::expire(self, self.cpu_id(cpu), u32::MAX);
         if unlikely(outcome.ticked) {
             self.poll_network_on_tick(cpu);
         }
@@ -106,7 +89,7 @@ impl Machine<'_> {
 
     /// What `thread` waited for has not come in time.
     #[inline(never)]
-    fn time_out(&mut self, thread: usize, kind: WaitKind) {
+    pub(super) fn time_out(&mut self, thread: usize, kind: WaitKind) {
         if kind == WaitKind::Call && self.drop_call(thread) {
             self.threads[thread].stats.dropped += 1;
         } else {

@@ -8,9 +8,10 @@ use super::thread::ThreadTable;
 use crate::RunError;
 use crate::tournament::{LAST, owner};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
-use mainspring_driver::{CpuAccess, Home, Notified, Threads, leases, steal};
+use mainspring_driver::contexts::CallEnd;
+use mainspring_driver::{CpuAccess, Home, Notified, Threads, leases, placement, steal};
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Offer, WaitPermit};
+use mainspring_sched::{Offer, WaitKind, WaitPermit};
 
 impl Threads for ThreadTable {
     fn set_home(&mut self, thread: ThreadRef, home: Option<Home>) {
@@ -105,6 +106,24 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
     #[inline(always)]
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         unlikely(self.leases.any()) && leases::wakes_elsewhere(self, thread)
+    }
+
+    #[inline(always)]
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        unlikely(self.leases.any()) && leases::moves_on(self, thread)
+    }
+
+    #[inline(always)]
+    fn timed_out(&mut self, thread: ThreadRef, kind: WaitKind) {
+        if unlikely(kind != WaitKind::Sleep) {
+            self.time_out(thread.index() as usize, kind);
+        }
+    }
+
+    fn call_timed_out(&mut self, thread: ThreadRef) {
+        self.take_loan_back(thread.index() as usize, CallEnd::TimedOut);
+        // The timer ends the wait, not the thread that it interrupts.
+        let _woken = placement::wake(self, thread);
     }
 
     fn least_placed_cpu(&self) -> Option<CpuId> {

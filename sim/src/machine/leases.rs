@@ -306,12 +306,6 @@ impl Machine<'_> {
         affinity(self, thread)
     }
 
-    /// `thread` has woken where a lease does not want it: moves it on; whether that was so.
-    pub(super) fn moves_on(&mut self, thread: usize) -> bool {
-        let thread = self.threads[thread].identity;
-        self.leases.any() && driver::moves_on(self, thread)
-    }
-
     /// An interrupt has come to `cpu`: leases are looked after before anything else.
     pub(super) fn attend_leases(&mut self, cpu: usize) {
         let id = self.cpu_id(cpu);

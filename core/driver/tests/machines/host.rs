@@ -3,12 +3,12 @@
 //! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or a thread from outside, sees of it and acts through.
 
 use super::isolated::FREE;
-use super::script::Driven;
+use super::script::{Driven, end_timed_out_call};
 use super::{context_home, contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
-    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, wakes_elsewhere,
+    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, moves_on, wakes_elsewhere,
 };
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
@@ -186,6 +186,15 @@ impl<'h> Machine for Seen<'h> {
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         let any = lock(&self.host.isolation).any();
         any && wakes_elsewhere(self, thread)
+    }
+
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        let any = lock(&self.host.isolation).any();
+        any && moves_on(self, thread)
+    }
+
+    fn call_timed_out(&mut self, thread: ThreadRef) {
+        end_timed_out_call(self, thread);
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {

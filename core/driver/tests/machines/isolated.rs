@@ -8,12 +8,12 @@ use mainspring_driver::leases::{
     Attended, Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, moves_on,
     wakes_elsewhere,
 };
-use mainspring_driver::placement::{kick, steal};
+use mainspring_driver::placement::{expire, steal};
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
 use mainspring_sched::lease::{AccountingTarget, Endpoint, Limits, TargetStanding};
 use mainspring_sched::nohz::{RemoteSlot, RingFacts};
-use mainspring_sched::{Affinity, Decision, NetworkNeed, Offer, Stop, TickMode, WaitKind, WaitPermit, Woken};
+use mainspring_sched::{Affinity, Decision, NetworkNeed, Offer, Stop, TickMode, WaitKind, WaitPermit};
 use std::sync::Arc;
 
 /// Everything of the machine but its leases.
@@ -193,13 +193,7 @@ impl Isolated {
         let attended = leases.attend(self, id);
         if timer {
             let _outcome = self.with_cpu(id, |cpu| cpu.event().timer());
-            while let Some(expired) = self.with_cpu(id, |cpu| cpu.event().expire()) {
-                let Woken { reschedule, permit } = expired.woken;
-                self.wait_ended(expired.thread, permit);
-                if let Some(home) = self.home(expired.thread).filter(|_| !moves_on(self, expired.thread)) {
-                    kick(self, home, reschedule);
-                }
-            }
+            expire(self, id, u32::MAX);
         } else {
             let core = &self.cores[index];
             let work = core.queued() > 0 || core.reschedule_wanted() || core.current().is_none();
@@ -314,6 +308,10 @@ impl Machine for Isolated {
 
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         self.isolation.any() && wakes_elsewhere(self, thread)
+    }
+
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        self.isolation.any() && moves_on(self, thread)
     }
 }
 

@@ -2,19 +2,17 @@
 
 use super::{cpu, entity, thread};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
-use mainspring_driver::Home;
 use mainspring_driver::contexts::{
     CallEnd, ContextMachine, Contexts, Delivery, Grant, HomeCpu, Lent, RevokeReason, may_block,
 };
-use mainspring_driver::leases::{Attended, GrantRequest, LeaseMachine, Leases, moves_on};
+use mainspring_driver::leases::{Attended, GrantRequest, LeaseMachine, Leases};
 use mainspring_driver::placement::{
-    exit_current, hand_over, kick, migrate, place, remove, share_leftovers, start, steal, wake,
+    exit_current, expire, hand_over, migrate, place, remove, share_leftovers, start, steal, wake,
 };
 use mainspring_sched::context::ContextSpec;
 use mainspring_sched::lease::{AccountingTarget, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy};
 use mainspring_sched::{
-    Affinity, Decision, Expired, IdleConditions, Stop, TickMode, Timeout, Via, WaitKind, WaitPermit,
-    WaitQuota,
+    Affinity, Decision, IdleConditions, Stop, TickMode, Timeout, Via, WaitKind, WaitPermit, WaitQuota,
 };
 use proptest::prelude::*;
 
@@ -307,21 +305,12 @@ fn give_back<M: Driven>(machine: &mut M, permit: Option<WaitPermit>) {
     }
 }
 
-/// Ends the timed waits of `here` that are due.
-fn expire<M: Driven>(machine: &mut M, here: CpuId) {
-    while let Some(expired) = machine.with_cpu(here, |cpu| cpu.event().expire()) {
-        let Expired { seat, woken, away, thread, .. } = expired;
-        give_back(machine, woken.permit);
-        if away.is_some() {
-            // Its context is away: it wakes when that is back.
-            machine.with_contexts(|contexts, machine| {
-                let _what_came_back = contexts.end_call(machine, thread, CallEnd::TimedOut);
-                let _whether_it_slept = wake(machine, thread);
-            });
-        } else if !(machine.with_isolation(|isolation| isolation.any()) && moves_on(machine, thread)) {
-            kick(machine, Home { cpu: here, seat }, woken.reschedule);
-        }
-    }
+/// The call of `thread`, which is served on its context, has timed out: it wakes when that is back.
+pub fn end_timed_out_call<M: Driven>(machine: &mut M, thread: ThreadRef) {
+    machine.with_contexts(|contexts, machine| {
+        let _what_came_back = contexts.end_call(machine, thread, CallEnd::TimedOut);
+        let _whether_it_slept = wake(machine, thread);
+    });
 }
 
 /// A context that was in flight to the running thread while that moved lands now.
@@ -402,7 +391,7 @@ fn look<M: Driven>(machine: &mut M, here: CpuId) {
             }
         });
         if due {
-            expire(machine, here);
+            expire(machine, here, u32::MAX);
         }
         if attended == Attended::ChooseNext {
             decide(machine, here, Stop::Nothing);

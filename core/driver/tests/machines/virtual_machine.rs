@@ -2,12 +2,12 @@
 //! told to, and every attempt is listed.
 
 use super::isolated::FREE;
-use super::script::Driven;
+use super::script::{Driven, end_timed_out_call};
 use super::{context_home, contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
-    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, wakes_elsewhere,
+    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, moves_on, wakes_elsewhere,
 };
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
@@ -145,6 +145,14 @@ impl Machine for VirtualMachine {
 
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
         self.isolation.any() && wakes_elsewhere(self, thread)
+    }
+
+    fn moves_on(&mut self, thread: ThreadRef) -> bool {
+        self.isolation.any() && moves_on(self, thread)
+    }
+
+    fn call_timed_out(&mut self, thread: ThreadRef) {
+        end_timed_out_call(self, thread);
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {
