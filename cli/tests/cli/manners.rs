@@ -1,6 +1,6 @@
 //! Signals, warnings, manual pages and small advice.
 
-use crate::support::Folder;
+use crate::support::{Folder, Ran};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
