@@ -44,12 +44,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let supervisor = Supervisor::new(Strategy::OneForOne)
         .intensity(20, Duration::from_secs(1))
         .child(
-            Child::new("source", |cx| source(cx, &lines.0, &next)).restart(Restart::Transient).budget(stage),
+            Child::new("source", |cx| source(cx, &lines.0, &next))
+                .restart(Restart::Transient)
+                .options(|spawn| spawn.budget(stage)),
         )
         .child(
             Child::new("parser", |cx| parse(cx, &lines.1, &parsed.0))
                 .restart(Restart::Transient)
-                .budget(stage),
+                .options(|spawn| spawn.budget(stage)),
         )
         .child(
             Child::new("report", |cx| {
@@ -60,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Ok::<(), Refusal>(())
             })
             .restart(Restart::Transient)
-            .budget(stage),
+            .options(|spawn| spawn.budget(stage)),
         );
     let restarts = runtime.run(|cx| supervisor.run_until(cx, &CancelToken::new()))??;
     println!(

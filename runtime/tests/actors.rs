@@ -354,8 +354,10 @@ proptest! {
                         assert!(!poison, "a bad message");
                     })
                 })
-                .budget(Budget { ops: 10_000, channel_ops: 1000, ..Budget::ZERO })
-                .pool(Pool { ops: 100, spawn_count: 1, ..Pool::ZERO })
+                .options(|spawn| {
+                    let budget = Budget { ops: 10_000, channel_ops: 1000, ..Budget::ZERO };
+                    spawn.budget(budget).pool(Pool { ops: 100, spawn_count: 1, ..Pool::ZERO })
+                })
                 .restart(Restart::Transient);
                 let supervisor = Supervisor::new(Strategy::OneForOne).intensity(1000, SETTLED).child(actor);
                 cx.nursery(|n| {

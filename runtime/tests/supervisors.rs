@@ -198,15 +198,18 @@ fn restarts_move_budgets_and_make_none() {
     let used = AtomicU64::new(0);
     let runtime = runtime();
     let before = runtime.root_pool();
-    let supervisor = Supervisor::new(Strategy::OneForOne).intensity(u32::MAX, SETTLED).pool(POOL).child(
-        Child::new("glutton", |cx: &Cx| {
-            while used.fetch_add(1, Ordering::Relaxed) < u64::MAX {
-                cx.check();
-            }
-            Ok::<(), String>(())
-        })
-        .budget(Budget { ops: 700, ..Budget::ZERO }),
-    );
+    let supervisor = Supervisor::new(Strategy::OneForOne)
+        .intensity(u32::MAX, SETTLED)
+        .nursery(NurseryOptions::new().pool(POOL))
+        .child(
+            Child::new("glutton", |cx: &Cx| {
+                while used.fetch_add(1, Ordering::Relaxed) < u64::MAX {
+                    cx.check();
+                }
+                Ok::<(), String>(())
+            })
+            .options(|spawn| spawn.budget(Budget { ops: 700, ..Budget::ZERO })),
+        );
     let own = runtime.run(|cx| {
         match supervisor.run(cx) {
             Err(SupervisorError::NotStarted {
@@ -243,7 +246,7 @@ fn a_supervisor_that_gives_up_fails_like_any_child_and_is_restarted_by_the_one_a
             lives.fetch_add(1, Ordering::SeqCst);
             inner.run(cx).map(|_| ())
         })
-        .pool(Pool { ops: 1000, spawn_count: 100, ..Pool::ZERO })
+        .options(|spawn| spawn.pool(Pool { ops: 1000, spawn_count: 100, ..Pool::ZERO }))
         .restart(Restart::Transient),
     );
     // Three lives of the worker in each of the inner supervisor's.

@@ -8,13 +8,11 @@ mod plan;
 
 pub use plan::{Decision, Exit, Plan, Restart, Strategy};
 
-use crate::budget::{Budget, Pool};
 use crate::calls;
-use crate::caps::Caps;
 use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::nursery::join_set::{Ends, SaysEnd};
-use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions};
+use crate::nursery::{Handle, Nursery, NurseryError, NurseryOptions, SpawnBuilder};
 use crate::sync::CancelToken;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,17 +21,19 @@ use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Body<'env> = Box<dyn Fn(&Cx) -> Result<(), Failure> + Send + Sync + 'env>;
+type Options<'env> = Box<
+    dyn for<'n, 'scope, 'around> Fn(SpawnBuilder<'n, 'scope, 'around>) -> SpawnBuilder<'n, 'scope, 'around>
+        + Send
+        + Sync
+        + 'env,
+>;
 
 /// A child of a supervisor: what it does, and when it is started again.
 pub struct Child<'env> {
     name: &'static str,
     body: Body<'env>,
     restart: Restart,
-    budget: Option<Budget>,
-    pool: Option<Pool>,
-    caps: Option<Caps>,
-    tenant: Option<usize>,
-    stack_size: Option<usize>,
+    options: Option<Options<'env>>,
 }
 
 impl fmt::Debug for Child<'_> {
@@ -53,11 +53,7 @@ impl<'env> Child<'env> {
             name,
             body: Box::new(move |cx| body(cx).map_err(Into::into)),
             restart: Restart::default(),
-            budget: None,
-            pool: None,
-            caps: None,
-            tenant: None,
-            stack_size: None,
+            options: None,
         }
     }
 
@@ -68,38 +64,25 @@ impl<'env> Child<'env> {
         self
     }
 
-    /// What each of its lives has, taken from the supervisor's pool. It is a bound.
+    /// How each of its lives is spawned: with all options of a spawn, paid from the supervisor's pool.
+    ///
+    /// ```
+    /// # use mainspring::supervisor::Child;
+    /// # use mainspring::Budget;
+    /// let child = Child::new("child", |_| Ok::<(), &str>(()))
+    ///     .options(|spawn| spawn.budget(Budget { ops: 500, ..Budget::ZERO }));
+    /// ```
     #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
-        self
-    }
-
-    /// A pool for the nurseries that it opens, taken from the supervisor's for each life.
-    #[must_use]
-    pub fn pool(mut self, pool: Pool) -> Self {
-        self.pool = Some(pool);
-        self
-    }
-
-    /// What it may do: at most what the supervisor's task may.
-    #[must_use]
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.caps = Some(caps);
-        self
-    }
-
-    /// Whose share it uses under the fair discipline.
-    #[must_use]
-    pub fn tenant(mut self, tenant: usize) -> Self {
-        self.tenant = Some(tenant);
-        self
-    }
-
-    /// Bytes of stack, if not the usual.
-    #[must_use]
-    pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack_size = Some(bytes);
+    pub fn options<F>(mut self, options: F) -> Self
+    where
+        F: for<'n, 'scope, 'around> Fn(
+                SpawnBuilder<'n, 'scope, 'around>,
+            ) -> SpawnBuilder<'n, 'scope, 'around>
+            + Send
+            + Sync
+            + 'env,
+    {
+        self.options = Some(Box::new(options));
         self
     }
 }
@@ -222,16 +205,10 @@ impl<'env> Supervisor<'env> {
         self
     }
 
-    /// The pool of all lives, taken from the task that runs the supervisor. Without this: as for any nursery.
-    pub fn pool(mut self, pool: Pool) -> Self {
-        self.options = self.options.pool(pool);
-        self
-    }
-
-    /// What happens to a child that runs out of budget. Without this it is refilled from the pool unless it has a budget of its
-    /// own, and fails otherwise.
-    pub fn on_exhausted(mut self, exhaustion: Exhaustion) -> Self {
-        self.options = self.options.on_exhausted(exhaustion);
+    /// How the nursery of all lives is opened: its pool, its deadline, and what happens to a child that runs out of budget. A
+    /// child's failure stays its own, whatever the options say.
+    pub fn nursery(mut self, options: NurseryOptions) -> Self {
+        self.options = options;
         self
     }
 
@@ -323,22 +300,12 @@ impl Serving<'_, '_, '_> {
     fn start(&mut self, children: std::ops::Range<usize>) -> Result<(), SupervisorError> {
         for index in children.filter(|&child| self.plan.is_wanted(child)).collect::<Vec<_>>() {
             let child = &self.supervisor.children[index];
-            let mut builder = self.nursery.builder().name(child.name);
-            if let Some(budget) = child.budget {
-                builder = builder.budget(budget);
-            }
-            if let Some(pool) = child.pool {
-                builder = builder.pool(pool);
-            }
-            if let Some(caps) = child.caps {
-                builder = builder.caps(caps);
-            }
-            if let Some(tenant) = child.tenant {
-                builder = builder.tenant(tenant);
-            }
-            if let Some(bytes) = child.stack_size {
-                builder = builder.stack_size(bytes);
-            }
+            let plain = self.nursery.builder();
+            let builder = match &child.options {
+                Some(options) => options(plain),
+                None => plain,
+            };
+            let builder = builder.name(child.name);
             let number = self.next;
             self.next += 1;
             let says_end = SaysEnd { ends: self.ends.clone(), number };

@@ -170,7 +170,7 @@ pub fn supervisor(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
                 false => Ok(()),
             }
         };
-        Child::new("fuzz", body).budget(budget).restart(Restart::Transient)
+        Child::new("fuzz", body).options(move |spawn| spawn.budget(budget)).restart(Restart::Transient)
     };
     let supervisor =
         Supervisor::new(strategy).intensity(most, Duration::from_secs(3600)).child(child(0)).child(child(1));
