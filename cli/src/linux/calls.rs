@@ -6,9 +6,9 @@ use super::stage::duration;
 use mainspring::endpoint::{Reply, Request};
 use mainspring::{CallError, CallRefusal, Cx, Parker, Refusal};
 use mainspring_abi::Nanos;
-use mainspring_abi::request::{AtDispatch, Budget, Previous, Verdict, at_completion, at_dispatch, propagate};
-use mainspring_abi::ring::{CompletionStatus, QosFlags};
-use mainspring_workload::{Call, Lateness};
+use mainspring_abi::request::{AtDispatch, Budget, Previous, Verdict, at_completion, at_dispatch};
+use mainspring_abi::ring::CompletionStatus;
+use mainspring_workload::Call;
 use std::time::Duration;
 
 /// A call that a player has taken.
@@ -20,39 +20,22 @@ pub struct Serving {
 }
 
 impl Player<'_, '_> {
-    /// What a call says of its timing. It is fresh until its own deadline, or until the deadline of the request that the
-    /// player serves, if that comes first. A call with a deadline takes only paths that are made for deadlines.
-    fn timing(&self, call: &Call, now: Nanos) -> Request {
-        let own = call.deadline.map(|deadline| (now + deadline).get());
-        let inherited = self.serving.last().map_or(0, |served| propagate(&served.timing).deadline_ns);
-        let deadline_ns = own.into_iter().chain((inherited != 0).then_some(inherited)).min().unwrap_or(0);
-        let lateness = match call.late {
-            Lateness::Drop => QosFlags::DROP_IF_LATE,
-            Lateness::Allow => QosFlags::ALLOW_LATE,
-        };
-        let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
-        let qos = lateness.with(QosFlags::PROPAGATE_DEADLINE).with(order);
-        let qos = if deadline_ns == 0 { qos } else { qos.with(QosFlags::NO_BLOCKING_PATH) };
-        Request { deadline_ns, qos, after_previous: false }
-    }
-
     fn judge(&self, endpoint: usize, timing: &Request, now: Nanos, budget: Budget) -> Verdict {
-        let method = self.stage.endpoints[endpoint].method;
+        let method = self.stage.workload.endpoints[endpoint].method();
         at_dispatch(timing, &AtDispatch { now, method, budget, previous: Previous::Completed })
     }
 
     pub fn call(&mut self, cx: &Cx, call: &Call, timeout: Option<Duration>) {
         let made = now(cx);
-        let timing = self.timing(call, made);
+        let timing = call.timing(made, self.serving.last().map(|served| &served.timing));
         let left = call.needs.and_then(|_| cx.context()).map(|context| nanos(context.remaining));
         let dry = call.needs.zip(left).is_some_and(|(needs, left)| left < needs);
         let budget = if dry { Budget::Depleted } else { Budget::Available };
         if let Verdict::Refuse(..) = self.judge(call.endpoint, &timing, made, budget) {
             return self.stage.refuse(self.number);
         }
-        let drops = timing.qos.has(QosFlags::DROP_IF_LATE) && timing.deadline_ns != 0;
-        let dropped_at = drops.then(|| duration(Nanos::new(timing.deadline_ns) - made));
-        let timeout = timeout.into_iter().chain(dropped_at).min();
+        let dropped_at = timing.dropped_at();
+        let timeout = timeout.into_iter().chain(dropped_at.map(|at| duration(at - made))).min();
         let Ok(_permit) = self.permit(timeout) else { return };
         let endpoint = &self.stage.endpoints[call.endpoint];
         endpoint.note_call();
@@ -75,7 +58,7 @@ impl Player<'_, '_> {
             }
             // It was in nobody's hands when it was too late for it.
             Err(CallError { why: CallRefusal::TimedOut, request: Some(_) })
-                if drops && ended.get() >= timing.deadline_ns =>
+                if dropped_at.is_some_and(|at| ended >= at) =>
             {
                 count(&me.dropped);
             }

@@ -1,6 +1,6 @@
 //! Endpoints of a run, and what became of the calls through them.
 
-use mainspring::endpoint::{EndpointOptions, MethodTraits, OrderPolicy, Request};
+use mainspring::endpoint::{EndpointOptions, Request};
 use mainspring::{Endpoint as Calls, Runtime};
 use mainspring_abi::Nanos;
 use mainspring_record::jobs::Responses;
@@ -28,25 +28,19 @@ struct Counted {
 #[derive(Debug)]
 pub struct Endpoint {
     pub calls: Calls<Request, Answer>,
-    /// What it declares of its calls.
-    pub method: MethodTraits,
     counted: Mutex<Counted>,
 }
 
 impl Endpoint {
     pub fn new(runtime: &Runtime, spec: &EndpointSpec) -> Self {
-        let method = MethodTraits { realtime_safe: spec.realtime_safe, reorder_safe: spec.reorder };
         let options = EndpointOptions {
             // A receiver that the endpoint gives a context needs none of the caller's.
             donates: spec.donation && spec.context.is_none(),
-            order: match spec.reorder {
-                true => OrderPolicy::ByDeadline { window: spec.window.into() },
-                false => OrderPolicy::Submission,
-            },
-            method,
+            order: spec.order(),
+            method: spec.method(),
             timing: |request| *request,
         };
-        Self { calls: runtime.endpoint_with(options), method, counted: Mutex::default() }
+        Self { calls: runtime.endpoint_with(options), counted: Mutex::default() }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Counted) -> T) -> T {

@@ -97,6 +97,15 @@ pub fn at_dispatch(request: &Request, at: &AtDispatch) -> Verdict {
     Verdict::Run { late }
 }
 
+impl Request {
+    /// When it is dropped if no server has begun it: at its deadline, if it asks for that.
+    #[must_use]
+    pub fn dropped_at(&self) -> Option<Nanos> {
+        let drops = self.deadline_ns != 0 && self.qos.has(QosFlags::DROP_IF_LATE);
+        drops.then(|| Nanos::new(self.deadline_ns))
+    }
+}
+
 /// How a request ended that ran until `now`.
 #[must_use]
 pub fn at_completion(request: &Request, now: Nanos, failed: bool) -> CompletionStatus {

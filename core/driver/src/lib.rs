@@ -11,6 +11,7 @@
 //! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
 //! * [`policy`]: the policy service's word, carried out within its bounds.
 //! * [`sqpoll`]: the poller of a ring, as an entity of the scheduler.
+//! * [`local_ring`]: the entries of a ring whose two sides are threads of one machine.
 //! * [`steal`]: which CPU has the most overdue thread to give.
 //! * [`contexts`]: who holds CPU time as a context, how it is lent along calls and comes back, and what takes it away.
 //! * [`sessions`], [`ledgers`]: to whom contexts belong, and what each may hold.
@@ -26,6 +27,7 @@ pub mod contexts;
 pub mod islands;
 pub mod leases;
 pub mod ledgers;
+pub mod local_ring;
 pub mod machine;
 pub mod observer;
 pub mod placement;

@@ -21,14 +21,10 @@ impl Batch {
     pub fn entry(&self, number: u64, now: Nanos, reorder: bool) -> CapSqeV2 {
         let mut entry = CapSqeV2::nop(number);
         let Some(deadline) = self.deadline else { return entry };
-        let late = match self.late {
-            Lateness::Drop => QosFlags::DROP_IF_LATE,
-            Lateness::Allow => QosFlags::ALLOW_LATE,
-        };
         let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
         // Zero means no deadline.
         entry.deadline_ns = (now + deadline).get().max(1);
-        entry.qos_flags = late.bits() | if reorder { order.bits() } else { 0 };
+        entry.qos_flags = self.late.flag().bits() | if reorder { order.bits() } else { 0 };
         entry
     }
 }

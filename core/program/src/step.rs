@@ -2,6 +2,8 @@
 
 use crate::{Distribution, Way};
 use alloc::vec::Vec;
+use mainspring_abi::request::{Request, propagate};
+use mainspring_abi::ring::QosFlags;
 use mainspring_abi::{Nanos, Weight};
 use mainspring_random::{Random, Range};
 
@@ -326,6 +328,21 @@ impl Call {
     pub fn plain(endpoint: usize, timeout: Option<Span>) -> Self {
         Self { endpoint, timeout, needs: None, deadline: None, late: Lateness::default() }
     }
+
+    /// What the call says of its timing if it is made `now`, by a thread that serves a request with the timing `served`. It is fresh
+    /// until its own deadline, or until the deadline of the request that is served, if that comes first. A call with a deadline
+    /// takes only paths that are made for deadlines.
+    #[must_use]
+    pub fn timing(&self, now: Nanos, served: Option<&Request>) -> Request {
+        let own = self.deadline.map(|deadline| (now + deadline).get());
+        let inherited =
+            served.map(|served| propagate(served).deadline_ns).filter(|inherited| *inherited != 0);
+        let deadline_ns = own.into_iter().chain(inherited).min().unwrap_or(0);
+        let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
+        let qos = self.late.flag().with(QosFlags::PROPAGATE_DEADLINE).with(order);
+        let qos = if deadline_ns == 0 { qos } else { qos.with(QosFlags::NO_BLOCKING_PATH) };
+        Request { deadline_ns, qos, after_previous: false }
+    }
 }
 
 /// What happens to a request whose deadline has passed.
@@ -336,6 +353,17 @@ pub enum Lateness {
     Allow,
     /// If it has not been started, it is answered as dropped and never served.
     Drop,
+}
+
+impl Lateness {
+    /// How a request says so.
+    #[must_use]
+    pub fn flag(self) -> QosFlags {
+        match self {
+            Self::Allow => QosFlags::ALLOW_LATE,
+            Self::Drop => QosFlags::DROP_IF_LATE,
+        }
+    }
 }
 
 /// A thread that a step names.
@@ -377,5 +405,33 @@ impl Drawn {
             Self::Span(span) => random.draw(span),
             Self::Distribution(number) => distribution(number).draw(random),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_fresh_until_its_own_deadline_or_that_of_the_request_it_serves() {
+        let now = Nanos::from_millis(10);
+        let call = |deadline| Call { deadline, late: Lateness::Drop, ..Call::plain(0, None) };
+        let plain = call(None).timing(now, None);
+        assert_eq!((plain.deadline_ns, plain.dropped_at()), (0, None));
+        assert!(!plain.qos.has(QosFlags::NO_BLOCKING_PATH), "without a deadline it may take any path");
+        let own = call(Some(Nanos::from_millis(5))).timing(now, None);
+        assert_eq!(own.dropped_at(), Some(Nanos::from_millis(15)));
+        assert!(own.qos.has(QosFlags::NO_BLOCKING_PATH));
+        let due = |call: Call, served: &Request| call.timing(now, Some(served)).deadline_ns;
+        assert_eq!(due(call(None), &own), own.deadline_ns, "it inherits the deadline");
+        assert_eq!(due(call(Some(Nanos::from_millis(1))), &own), Nanos::from_millis(11).get());
+        assert_eq!(
+            due(call(Some(Nanos::from_millis(9))), &own),
+            own.deadline_ns,
+            "which may be the earlier one"
+        );
+        assert_eq!(due(call(None), &plain), 0, "there is none to inherit");
+        let late = Call { late: Lateness::Allow, ..call(Some(Nanos::from_millis(5))) };
+        assert_eq!(late.timing(now, None).dropped_at(), None, "it may be late");
     }
 }

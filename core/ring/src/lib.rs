@@ -63,6 +63,7 @@ mod reap;
 mod region;
 #[cfg(not(loom))]
 mod shared;
+mod stats;
 mod submit;
 pub mod sync;
 mod wake;
@@ -84,5 +85,6 @@ pub use region::HeapRegion;
 pub use region::Region;
 #[cfg(not(loom))]
 pub use shared::SharedMemory;
+pub use stats::RingStats;
 pub use submit::{Push, Submitter};
 pub use wake::{Sleep, Ticket, Wakeup};

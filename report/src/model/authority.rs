@@ -1,6 +1,7 @@
 //! What became of CPU time that was granted: contexts, leases, islands and rings, and what happened to them when.
 
 use mainspring_program::{SyncKind, SyncStats};
+use mainspring_ring::{PollerState, RingMode, RingStats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -97,6 +98,24 @@ pub struct RingReport {
     /// What serves it at the end: `syscall`, `sqpoll-starting`, `sqpoll-running`, `sqpoll-sleeping` or
     /// `sqpoll-stopping`.
     pub mode: String,
+}
+
+impl RingReport {
+    /// What became of the entries of the ring with this name, and what serves it.
+    #[must_use]
+    pub fn new(name: &str, stats: RingStats, mode: RingMode, poller: PollerState) -> Self {
+        let RingStats { submitted, completed, dropped, late, overflow, wakeups, sleeps, spins_ns, busy_ns } =
+            stats;
+        let mode = match (mode, poller) {
+            (RingMode::Syscall, _) => "syscall",
+            (RingMode::SqpollStarting, _) => "sqpoll-starting",
+            (RingMode::Sqpoll, PollerState::Sleeping) => "sqpoll-sleeping",
+            (RingMode::Sqpoll, _) => "sqpoll-running",
+            (RingMode::SqpollStopping, _) => "sqpoll-stopping",
+        };
+        let (name, mode) = (name.to_owned(), mode.to_owned());
+        Self { name, submitted, completed, dropped, late, overflow, wakeups, sleeps, spins_ns, busy_ns, mode }
+    }
 }
 
 /// Something that happened at an instant. What does not apply is absent.

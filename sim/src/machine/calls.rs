@@ -8,10 +8,9 @@ use super::program::{Done, Progress};
 use super::thread::{Endpoint, Request, Serving};
 use crate::RunError;
 use mainspring_abi::request::{
-    AtDispatch, Budget, MethodTraits, OrderPolicy, Previous, Request as Timing, Verdict, at_completion,
-    at_dispatch, propagate,
+    AtDispatch, Budget, Previous, Request as Timing, Verdict, at_completion, at_dispatch,
 };
-use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
+use mainspring_abi::ring::{CapError, CompletionStatus};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_driver::contexts::{CallEnd, NoLoan};
@@ -19,7 +18,7 @@ use mainspring_record::jobs::Responses;
 use mainspring_sched::context::CallBound;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Authority, Stop, Timeout, WaitKind};
-use mainspring_workload::{Call, EndpointSpec, Lateness, Step, Workload};
+use mainspring_workload::{Call, EndpointSpec, Step, Workload};
 
 /// What a thread does once it is on another CPU.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +33,8 @@ impl Machine<'_> {
     pub(super) fn call(&mut self, cpu: usize, thread: usize, call: &Call, timeout: Option<Nanos>) -> Done {
         let spec = &self.workload.endpoints[call.endpoint];
         let donates = spec.donation;
-        let timing = self.timing(thread, call);
+        let served = self.threads[thread].serving.last().map(|serving| &serving.request.timing);
+        let timing = call.timing(self.now, served);
         let left = self.place_of(thread).and_then(|(cpu, seat)| self.cores[cpu].budget_left(self.now, seat));
         let dry = call.needs.zip(left).is_some_and(|(needs, left)| left < needs);
         if self.endpoints[call.endpoint].closed {
@@ -52,9 +52,7 @@ impl Machine<'_> {
         let server = self.next_receiver(call.endpoint);
         let lends = donates && self.holds(thread).is_some();
         let context_due = if lends { self.holds(thread).map(|context| context.deadline()) } else { None };
-        let drops = timing.qos.has(QosFlags::DROP_IF_LATE) && timing.deadline_ns != 0;
-        let dropped_at = drops.then(|| Nanos::new(timing.deadline_ns));
-        let bound = CallBound::earliest(timeout, dropped_at, context_due).at();
+        let bound = CallBound::earliest(timeout, timing.dropped_at(), context_due).at();
         if bound.is_some_and(|bound| bound <= self.now) {
             self.put_receiver_back(call.endpoint, server);
             return self.refuse_call(thread, "late");
@@ -88,33 +86,15 @@ impl Machine<'_> {
         Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)))
     }
 
-    /// What a call of `thread` says of its timing. It is fresh until its own deadline, or until the deadline of the
-    /// request that the thread serves, if that comes first. A call with a deadline takes only paths that are made for
-    /// deadlines.
-    fn timing(&self, thread: usize, call: &Call) -> Timing {
-        let own = call.deadline.map(|deadline| (self.now + deadline).get());
-        let served = self.threads[thread].serving.last();
-        let inherited = served.map_or(0, |serving| propagate(&serving.request.timing).deadline_ns);
-        let deadline_ns = own.into_iter().chain((inherited != 0).then_some(inherited)).min().unwrap_or(0);
-        let lateness = match call.late {
-            Lateness::Drop => QosFlags::DROP_IF_LATE,
-            Lateness::Allow => QosFlags::ALLOW_LATE,
-        };
-        let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
-        let qos = lateness.with(QosFlags::PROPAGATE_DEADLINE).with(order);
-        let qos = if deadline_ns == 0 { qos } else { qos.with(QosFlags::NO_BLOCKING_PATH) };
-        Timing { deadline_ns, qos, after_previous: false }
-    }
-
     fn judge_request(&self, endpoint: usize, timing: &Timing, budget: Budget) -> Verdict {
-        let method = method(&self.workload.endpoints[endpoint]);
+        let method = self.workload.endpoints[endpoint].method();
         at_dispatch(timing, &AtDispatch { now: self.now, method, budget, previous: Previous::Completed })
     }
 
     /// No server is there for `request`: it waits. There is room for a call of every thread that may call here, so if
     /// there is none, some of the waiting calls have been given up.
     fn queue_call(&mut self, request: Request) {
-        let method = method(&self.workload.endpoints[request.endpoint]);
+        let method = self.workload.endpoints[request.endpoint].method();
         let call = Waiting { request: request.timing, method, payload: request };
         let (threads, endpoint) = (&self.threads, &mut self.endpoints[request.endpoint]);
         let Err(Full(call)) = endpoint.calls.push(call) else { return };
@@ -133,10 +113,9 @@ impl Machine<'_> {
         let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) else { return false };
         let id = self.threads[thread].wait_id();
         let waiting = self.endpoints[call.endpoint].calls.cancel(|waiting| waiting.payload.call == id);
-        waiting.is_some_and(|waiting| {
-            let Timing { deadline_ns, qos, .. } = waiting.request;
-            qos.has(QosFlags::DROP_IF_LATE) && deadline_ns != 0 && self.now.get() >= deadline_ns
-        })
+        waiting
+            .and_then(|waiting| waiting.request.dropped_at())
+            .is_some_and(|dropped_at| self.now >= dropped_at)
     }
 
     /// How many calls no server began because their deadlines had passed.
@@ -393,11 +372,6 @@ impl Machine<'_> {
     }
 }
 
-/// What an endpoint declares of its calls.
-fn method(spec: &EndpointSpec) -> MethodTraits {
-    MethodTraits { realtime_safe: spec.realtime_safe, reorder_safe: spec.reorder }
-}
-
 /// The endpoints, each with room for a call of every thread whose program calls it.
 pub(super) fn endpoints(workload: &Workload) -> Result<Vec<Endpoint>, RunError> {
     let mut callers = vec![0; workload.endpoints.len()];
@@ -409,11 +383,7 @@ pub(super) fn endpoints(workload: &Workload) -> Result<Vec<Endpoint>, RunError> 
         }
     }
     let endpoint = |(spec, callers): (&EndpointSpec, usize)| {
-        let order = match spec.reorder {
-            true => OrderPolicy::ByDeadline { window: spec.window.into() },
-            false => OrderPolicy::Submission,
-        };
-        let calls = CallQueue::new(callers, order).map_err(|_| {
+        let calls = CallQueue::new(callers, spec.order()).map_err(|_| {
             let threads = workload.threads.iter().map(|thread| thread.instances()).sum();
             RunError::NoRoom { cpus: workload.machine.cpus, threads }
         })?;

@@ -13,39 +13,14 @@ mod teardown;
 use super::Machine;
 use super::program::Done;
 use crate::RunError;
-use mainspring_abi::ring::{CapCqe, CapSqeV2, CompletionStatus, RingAbi};
-use mainspring_abi::{Nanos, ThreadRef};
-use mainspring_driver::sqpoll::Poller;
-use mainspring_report::RingReport;
-use mainspring_ring::deadline::{self, AtDispatch, Budget, MethodTraits, Previous, Verdict};
-use mainspring_ring::order::{OrderPolicy, service_order};
-use mainspring_ring::{
-    CqPlace, Endpoint, Geometry, HeapRegion, Next, Push, Reap, Reaper, RingMode, SqOwner, Submitter, Wakeup,
-};
+use mainspring_abi::Nanos;
+use mainspring_abi::ring::CompletionStatus;
+use mainspring_driver::local_ring::{LocalRing, Posted, Reaped, Server, Service};
+use mainspring_ring::{HeapRegion, RingMode, Wakeup};
 use mainspring_sched::WaitKind;
 use mainspring_sched::nohz::RingFacts;
 use mainspring_workload::{Batch, RingSpec};
-use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
-
-type Memory = Arc<HeapRegion>;
-
-/// The poller of a ring that no thread has polled yet.
-const NOBODY: ThreadRef = ThreadRef::new(u32::MAX, u32::MAX);
-
-/// Entries that one thread has accepted.
-#[derive(Debug, Default)]
-struct Accepted {
-    waiting: VecDeque<(CapSqeV2, CqPlace)>,
-    serving: Option<(CapSqeV2, CqPlace)>,
-}
-
-impl Accepted {
-    fn len(&self) -> usize {
-        self.waiting.len() + usize::from(self.serving.is_some())
-    }
-}
 
 /// What the owner of a ring is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,105 +36,30 @@ enum OwnerStep {
 }
 
 /// One ring of the workload.
+#[derive(Debug)]
 pub(super) struct Ring {
     owner: usize,
     poller: Option<usize>,
-    endpoint: Endpoint<Memory>,
-    submitter: Submitter<Memory>,
-    reaper: Reaper<Memory>,
-    polling: Poller,
-    by_owner: Accepted,
-    by_poller: Accepted,
+    local: LocalRing<Arc<HeapRegion>>,
     owner_step: OwnerStep,
     /// The poller spins for so long.
     spin: Option<Nanos>,
-    /// Its owner has ended: no thread consumes any more.
-    closed: bool,
-    issued: u64,
-    /// Entries that have not been reaped.
-    outstanding: BTreeSet<u64>,
-    report: RingReport,
-    /// What the poller was charged.
-    charged_ns: u64,
-}
-
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").field("report", &self.report).finish_non_exhaustive()
-    }
 }
 
 impl Ring {
     pub(super) fn new(spec: &RingSpec, bases: &[usize]) -> Self {
-        let (endpoint, submitter, reaper) = memory(spec.entries);
         Self {
             owner: bases[spec.owner.thread] + spec.owner.instance.unwrap_or(0) as usize,
             poller: None,
-            endpoint,
-            submitter,
-            reaper,
-            polling: Poller::new(NOBODY),
-            by_owner: Accepted::default(),
-            by_poller: Accepted::default(),
+            local: LocalRing::new(spec.entries, spec.order(), |geometry| Arc::new(HeapRegion::new(geometry))),
             owner_step: OwnerStep::None,
             spin: None,
-            closed: false,
-            issued: 0,
-            outstanding: BTreeSet::new(),
-            report: RingReport { name: spec.name.clone(), ..RingReport::default() },
-            charged_ns: 0,
         }
     }
 
-    fn mode(&self) -> RingMode {
-        self.endpoint.sqpoll().mode()
-    }
-
-    /// What the poller has just accepted stands in the order of service from now on.
-    fn put_in_order(&mut self, spec: &RingSpec) {
-        let mode = self.mode();
-        let batch: Vec<_> = self.by_poller.waiting.iter().map(|(entry, _)| (*entry, method(spec))).collect();
-        let order = service_order(order_policy(spec), mode, &batch);
-        let mut accepted: Vec<Option<_>> = self.by_poller.waiting.drain(..).map(Some).collect();
-        self.by_poller.waiting.extend(order.iter().filter_map(|index| accepted[index].take()));
-    }
-
-    fn accepted(&mut self, thread: usize) -> &mut Accepted {
-        if thread == self.owner { &mut self.by_owner } else { &mut self.by_poller }
-    }
-
-    /// How many completions can be reaped.
-    fn unread(&mut self) -> u32 {
-        self.reaper.available().unwrap_or(0)
-    }
-
-    fn room_for_completions(&mut self) -> bool {
-        self.endpoint.cq().room().is_ok_and(|room| room > 0)
-    }
-}
-
-/// A fresh ring with room for twice as many completions as submissions.
-fn memory(entries: u32) -> (Endpoint<Memory>, Submitter<Memory>, Reaper<Memory>) {
-    let made = Geometry::new(RingAbi::V2, entries, 2 * entries).and_then(|geometry| {
-        let region = Arc::new(HeapRegion::new(&geometry));
-        geometry.format(&region)?;
-        let endpoint = Endpoint::attach(region.clone())?;
-        Ok((endpoint, Submitter::new(region.clone(), geometry), Reaper::new(region, geometry)))
-    });
-    made.unwrap_or_else(|error| unreachable!("a workload's ring has a size that rings can have: {error}"))
-}
-
-/// What the requests of a ring are allowed.
-fn method(spec: &RingSpec) -> MethodTraits {
-    MethodTraits { realtime_safe: true, reorder_safe: spec.reorder }
-}
-
-/// Whether a ring's poller looks for the earliest deadline, and among how many.
-fn order_policy(spec: &RingSpec) -> OrderPolicy {
-    if spec.reorder {
-        OrderPolicy::ByDeadline { window: usize::from(spec.window) }
-    } else {
-        OrderPolicy::Submission
+    /// As what `thread` serves it.
+    fn server(&self, thread: usize) -> Server {
+        if thread == self.owner { Server::Owner } else { Server::Poller }
     }
 }
 
@@ -170,8 +70,7 @@ impl Machine<'_> {
 
     /// What a lease that is coupled to `ring` has to know of it.
     pub(super) fn facts_of_ring(&self, ring: usize) -> RingFacts {
-        let one = &self.rings[ring];
-        one.polling.facts(&one.endpoint, false)
+        self.rings[ring].local.facts()
     }
 
     /// `submit`: writes entries as long as there is room, and waits for some while there is none.
@@ -179,7 +78,7 @@ impl Machine<'_> {
         if let Some(refused) = self.refuse_stranger(thread, ring) {
             return refused;
         }
-        if self.rings[ring].closed {
+        if self.rings[ring].local.is_closed() {
             self.open_again(ring);
         }
         // Coming back to the step: what it has accepted is served first, as no other thread will.
@@ -190,14 +89,15 @@ impl Machine<'_> {
             OwnerStep::Submitting(left) => left,
             OwnerStep::None | OwnerStep::Completing { .. } => batch.entries,
         };
-        let written = self.write_entries(ring, left, batch);
+        let (now, reorder) = (self.now, self.workload.rings[ring].reorder);
+        let written = self.rings[ring].local.write(left, |number| batch.entry(number, now, reorder));
         left -= written;
         self.rings[ring].owner_step = OwnerStep::Submitting(left);
         if written > 0 {
             self.log_ring("ring-submit", ring, Some(thread), Some(u64::from(written)), "");
             self.publish_entries(cpu, ring);
         }
-        if self.rings[ring].mode() == RingMode::Syscall && self.take_own(ring) > 0 {
+        if self.rings[ring].local.mode() == RingMode::Syscall && self.rings[ring].local.take_own() > 0 {
             // The step is taken again when they are served, and then finds room.
             return self.serve_own(thread, ring).unwrap_or(Done::Next);
         }
@@ -205,7 +105,8 @@ impl Machine<'_> {
             self.rings[ring].owner_step = OwnerStep::None;
             return Done::Next;
         }
-        if self.rings[ring].mode() == RingMode::Syscall || !self.rings[ring].room_for_completions() {
+        let local = &mut self.rings[ring].local;
+        if local.mode() == RingMode::Syscall || !local.has_room() {
             // Only this thread could make room, by reaping: its other entries are not taken.
             self.rings[ring].owner_step = OwnerStep::None;
             self.refuse_step(thread, "the ring is full, and its completions are not reaped");
@@ -227,36 +128,13 @@ impl Machine<'_> {
     }
 
     fn open_again(&mut self, ring: usize) {
-        let one = &mut self.rings[ring];
-        one.report.overflow += one.endpoint.sq().held_back();
-        one.report.sleeps += one.endpoint.sqpoll().counters().sleeps;
-        (one.endpoint, one.submitter, one.reaper) = memory(self.workload.rings[ring].entries);
-        one.outstanding.clear();
-        one.closed = false;
+        self.rings[ring].local.open_again();
         self.rouse_poller(ring);
-    }
-
-    fn write_entries(&mut self, ring: usize, entries: u32, batch: &Batch) -> u32 {
-        let now = self.now;
-        let reorder = self.workload.rings[ring].reorder;
-        let one = &mut self.rings[ring];
-        let mut written = 0;
-        while written < entries {
-            let entry = batch.entry(one.issued, now, reorder);
-            if one.submitter.push(&entry) != Push::Queued {
-                break;
-            }
-            one.outstanding.insert(one.issued);
-            one.issued += 1;
-            one.report.submitted += 1;
-            written += 1;
-        }
-        written
     }
 
     /// Shows what was written, and wakes the poller if it asked for that.
     fn publish_entries(&mut self, cpu: usize, ring: usize) {
-        if self.rings[ring].submitter.publish() == Wakeup::Needed {
+        if self.rings[ring].local.publish() == Wakeup::Needed {
             self.wake_poller(cpu, ring);
         } else {
             self.end_spin(ring);
@@ -294,7 +172,7 @@ impl Machine<'_> {
             return Done::Next;
         }
         self.rings[ring].owner_step = OwnerStep::Completing { left, until };
-        if self.rings[ring].mode() == RingMode::Syscall && self.take_own(ring) > 0 {
+        if self.rings[ring].local.mode() == RingMode::Syscall && self.rings[ring].local.take_own() > 0 {
             return self.serve_own(thread, ring).unwrap_or(Done::Next);
         }
         if until.is_some_and(|until| until <= self.now) {
@@ -302,27 +180,22 @@ impl Machine<'_> {
             self.rings[ring].owner_step = OwnerStep::None;
             return Done::Next;
         }
-        let _announced = self.rings[ring].reaper.prepare_wait();
+        self.rings[ring].local.announce_wait();
         self.wait_on_ring(thread, ring, until)
     }
 
     fn reap(&mut self, cpu: usize, ring: usize, at_most: u32) -> u32 {
-        let mut reaped = 0;
-        while reaped < at_most {
-            let Reap::Completion(entry) = self.rings[ring].reaper.reap() else { break };
-            if !self.rings[ring].outstanding.remove(&entry.user_data) {
-                let what =
-                    format!("ring `{}`: entry {} completed twice", self.ring_name(ring), entry.user_data);
-                self.observer.trouble.get_or_insert(RunError::violation(self.now, cpu, what));
-            }
-            reaped += 1;
+        let Reaped { count, twice, wakeup } = self.rings[ring].local.reap(at_most);
+        if let Some(entry) = twice {
+            let what = format!("ring `{}`: entry {entry} completed twice", self.ring_name(ring));
+            self.observer.trouble.get_or_insert(RunError::violation(self.now, cpu, what));
         }
-        if self.rings[ring].reaper.publish() == Wakeup::Needed {
+        if wakeup == Wakeup::Needed {
             self.wake_poller(cpu, ring);
-        } else if reaped > 0 {
+        } else if count > 0 {
             self.end_spin(ring);
         }
-        reaped
+        count
     }
 
     /// The owner waits; the step is taken again when it wakes.
@@ -342,28 +215,9 @@ impl Machine<'_> {
             ring.owner == thread && matches!(ring.owner_step, OwnerStep::Completing { until: Some(_), .. })
         }) {
             ring.owner_step = OwnerStep::None;
-            ring.reaper.awake();
+            ring.local.end_wait();
             self.give_up_step(thread);
         }
-    }
-
-    /// Without a poller the owner takes its own entries; how many.
-    fn take_own(&mut self, ring: usize) -> u32 {
-        let one = &mut self.rings[ring];
-        one.submitter.publish_for_caller();
-        let (sq, cq, _) = one.endpoint.parts();
-        let Ok(lease) = sq.acquire(SqOwner::Syscall) else { return 0 };
-        let mut taken = 0;
-        if let Ok(mut service) = sq.begin(&lease, sq.geometry().sq_entries()) {
-            while let Next::Accepted(entry, place) = service.next(cq) {
-                one.by_owner.waiting.push_back((entry, place));
-                taken += 1;
-            }
-            let _kept = service.finish();
-        }
-        let released = sq.release(lease);
-        debug_assert!(released.is_ok(), "nobody takes it away within a step");
-        taken
     }
 
     fn serve_own(&mut self, thread: usize, ring: usize) -> Option<Done> {
@@ -375,59 +229,34 @@ impl Machine<'_> {
 
     /// Completes the entry whose time is over and begins the next that `thread` has accepted; whether there is one.
     fn serve_next(&mut self, thread: usize, ring: usize) -> bool {
-        if let Some((entry, place)) = self.rings[ring].accepted(thread).serving.take() {
-            let cost = self.workload.rings[ring].cost;
-            let now = self.now;
-            let one = &mut self.rings[ring];
-            one.report.busy_ns += cost.get();
-            if thread != one.owner {
-                let (_, _, sqpoll) = one.endpoint.parts();
-                one.charged_ns += sqpoll.charge(now - cost, now).elapsed.get();
-            }
-            self.post(ring, place, &deadline::at_completion(&entry, now, Ok(0)));
+        let (server, cost) = (self.rings[ring].server(thread), self.workload.rings[ring].cost);
+        if let Some(posted) = self.rings[ring].local.finish(server, self.now, cost) {
+            self.posted(ring, posted);
         }
-        while let Some((entry, place)) = self.rings[ring].accepted(thread).waiting.pop_front() {
-            let at = AtDispatch {
-                now: self.now,
-                method: method(&self.workload.rings[ring]),
-                budget: Budget::Available,
-                previous: Previous::Completed,
-            };
-            match deadline::at_dispatch(&entry, 0, &at) {
-                Verdict::Run { .. } => {
-                    self.rings[ring].accepted(thread).serving = Some((entry, place));
-                    self.threads[thread].remaining = self.workload.rings[ring].cost;
+        loop {
+            match self.rings[ring].local.begin(server, self.now) {
+                Service::Begun => {
+                    self.threads[thread].remaining = cost;
                     return true;
                 }
-                Verdict::Refuse(status, error) => {
-                    self.post(ring, place, &deadline::refused(&entry, status, error));
-                }
+                Service::Refused(posted) => self.posted(ring, posted),
+                Service::Nothing => return false,
             }
         }
-        false
     }
 
-    /// Posts a completion, and wakes the owner if that is all that it waited for.
-    fn post(&mut self, ring: usize, place: CqPlace, entry: &CapCqe) {
-        let one = &mut self.rings[ring];
-        one.report.completed += 1;
-        let event = match entry.status() {
-            Ok(CompletionStatus::NotStartedLate) => {
-                one.report.dropped += 1;
-                "ring-drop"
-            }
-            Ok(CompletionStatus::CompletedLate) => {
-                one.report.late += 1;
-                "ring-late"
-            }
+    /// A completion was posted: wakes the owner if that is all that it waited for.
+    fn posted(&mut self, ring: usize, posted: Posted) {
+        let event = match posted.status {
+            Some(CompletionStatus::NotStartedLate) => "ring-drop",
+            Some(CompletionStatus::CompletedLate) => "ring-late",
             _ => "",
         };
-        let _asked = one.endpoint.complete(place, entry);
         if !event.is_empty() {
-            self.log_ring(event, ring, None, Some(entry.user_data), "");
+            self.log_ring(event, ring, None, Some(posted.entry), "");
         }
         if let OwnerStep::Completing { left, .. } = self.rings[ring].owner_step
-            && self.rings[ring].unread() >= left
+            && self.rings[ring].local.unread() >= left
         {
             self.wake_owner(ring);
         }
@@ -437,7 +266,7 @@ impl Machine<'_> {
     fn wake_owner(&mut self, ring: usize) {
         let owner = self.rings[ring].owner;
         if self.threads[owner].wait == Some(WaitKind::Ring) {
-            self.rings[ring].reaper.awake();
+            self.rings[ring].local.end_wait();
             self.wake_thread(owner, self.acting);
         }
     }

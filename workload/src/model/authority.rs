@@ -1,6 +1,7 @@
 //! The tables that stand for authority: contexts, endpoints, leases, islands, rings and the policy service.
 
 use super::{ContextTarget, ThreadTarget};
+use mainspring_abi::request::{MethodTraits, OrderPolicy};
 use mainspring_abi::{CpuSet, Nanos};
 
 /// `[[context]]`: CPU time that is granted.
@@ -86,6 +87,18 @@ pub struct EndpointSpec {
 }
 
 impl EndpointSpec {
+    /// What it declares of its calls.
+    #[must_use]
+    pub fn method(&self) -> MethodTraits {
+        MethodTraits { realtime_safe: self.realtime_safe, reorder_safe: self.reorder }
+    }
+
+    /// In which order it serves them.
+    #[must_use]
+    pub fn order(&self) -> OrderPolicy {
+        order(self.reorder, self.window)
+    }
+
     /// An endpoint without a table.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
@@ -254,6 +267,21 @@ pub struct RingSpec {
     pub reorder: bool,
     /// Among how many neighbours, if it may. Default 1.
     pub window: u8,
+}
+
+impl RingSpec {
+    /// In which order a poller serves its entries.
+    #[must_use]
+    pub fn order(&self) -> OrderPolicy {
+        order(self.reorder, self.window)
+    }
+}
+
+fn order(reorder: bool, window: u8) -> OrderPolicy {
+    match reorder {
+        true => OrderPolicy::ByDeadline { window: window.into() },
+        false => OrderPolicy::Submission,
+    }
 }
 
 /// `[policy]`: the policy service in user space, and the thread that is left when it fails.

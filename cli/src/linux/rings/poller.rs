@@ -1,37 +1,16 @@
 //! The task that serves a ring for its owner: start, service, spin, sleep, wake.
 
-use super::{Accepted, Inside, Ring};
+use super::Ring;
 use crate::linux::player::{nanos, now};
 use mainspring::{Cx, WaitReason};
 use mainspring_abi::{Nanos, ThreadRef};
-use mainspring_driver::sqpoll::{Poller, PollerStep, Stepped};
-use mainspring_ring::order::{OrderPolicy, service_order};
-use mainspring_ring::{AccountingTarget, RingMode, SQES_PER_PASS, SqpollGrant};
+use mainspring_driver::local_ring::Server;
+use mainspring_driver::sqpoll::{PollerStep, Stepped};
+use mainspring_ring::{AccountingTarget, RingMode, SqpollGrant};
 use std::time::Instant;
 
 /// How long a poller that found nothing looks at the ring before it looks up: how late it may notice that others should run.
 const LOOK: std::time::Duration = std::time::Duration::from_micros(2);
-
-impl Inside {
-    pub(super) fn accepted(&mut self, by_owner: bool) -> &mut Accepted {
-        if by_owner { &mut self.by_owner } else { &mut self.by_poller }
-    }
-
-    /// The poller has used `spent` of CPU time until `now`, which its account is charged with.
-    pub(super) fn charge(&mut self, now: Nanos, spent: Nanos) {
-        let (_, _, sqpoll) = self.endpoint.parts();
-        self.charged_ns += sqpoll.charge(now - spent, now).elapsed.get();
-    }
-
-    /// What the poller has just accepted stands in the order of service from now on.
-    fn put_in_order(&mut self, ring: &Ring) {
-        let policy = OrderPolicy::ByDeadline { window: usize::from(ring.spec.window) };
-        let batch: Vec<_> = self.by_poller.waiting.iter().map(|(entry, _)| (*entry, ring.method())).collect();
-        let order = service_order(policy, self.mode(), &batch);
-        let mut accepted: Vec<Option<_>> = self.by_poller.waiting.drain(..).map(Some).collect();
-        self.by_poller.waiting.extend(order.iter().filter_map(|index| accepted[index].take()));
-    }
-}
 
 /// What a poller is allowed at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +29,7 @@ impl Ring {
         let allowed = self.spec.sqpoll && self.owner != instance && !other.is_some_and(lives);
         if allowed {
             inside.poller = Some(instance);
-            if inside.polling.thread() != thread {
-                inside.polling = Poller::new(thread);
-            }
+            inside.local.set_poller(thread);
         }
         allowed
     }
@@ -62,7 +39,7 @@ impl Ring {
         loop {
             // What a life before has accepted, or a revocation has left, is served first.
             let mut served = false;
-            while self.serve_next(cx, false) {
+            while self.serve_next(cx, Server::Poller) {
                 served = true;
             }
             if served {
@@ -87,24 +64,14 @@ impl Ring {
         // Before the lock: a lease that ends takes the lock of the ring.
         let (leave, at) = (leave(), now(cx));
         let mut inside = self.locked();
-        if inside.mode() != RingMode::Sqpoll {
+        if inside.local.mode() != RingMode::Sqpoll {
             let Leave::Poll(accounting) = leave else { return PollerStep::NotPolling };
             let grant = SqpollGrant { accounting, spin: self.spec.idle_spin };
-            let Inside { endpoint, polling, closed, .. } = &mut *inside;
-            if *closed || polling.start(endpoint, grant).is_err() {
+            if !inside.local.start_polling(grant) {
                 return PollerStep::NotPolling;
             }
         }
-        let limit = match self.spec.reorder {
-            true => SQES_PER_PASS.max(self.spec.window.into()),
-            false => SQES_PER_PASS,
-        };
-        let Inside { endpoint, polling, by_poller, .. } = &mut *inside;
-        let accept = |entry, place| by_poller.waiting.push_back((entry, place));
-        let Stepped { next, held_back } = polling.step(endpoint, at, limit, accept);
-        if matches!(next, PollerStep::Serve { .. }) && self.spec.reorder {
-            inside.put_in_order(self);
-        }
+        let Stepped { next, held_back } = inside.local.poll(at);
         // There is room again, or the owner has to make some.
         if inside.waits_for_room && (held_back || matches!(next, PollerStep::Serve { .. })) {
             self.owner_bell.unpark();
@@ -118,9 +85,7 @@ impl Ring {
         while now(cx) < until {
             {
                 let mut inside = self.locked();
-                if inside.mode() != RingMode::Sqpoll
-                    || inside.submitter.in_queue().is_ok_and(|queued| queued > 0)
-                {
+                if inside.local.mode() != RingMode::Sqpoll || inside.local.queued() > 0 {
                     break;
                 }
             }
@@ -132,8 +97,6 @@ impl Ring {
             cx.look_up();
         }
         let (spun, at) = (nanos(cx.cpu_time().unwrap_or_default().saturating_sub(began)), now(cx));
-        let mut inside = self.locked();
-        inside.report.spins_ns += spun.get();
-        inside.charge(at, spun);
+        self.locked().local.spun(at, spun);
     }
 }

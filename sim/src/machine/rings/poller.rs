@@ -1,20 +1,18 @@
 //! The thread that serves a ring for its owner: start, service, spin, sleep, wake, stop.
 
-use super::{OwnerStep, Ring};
+use super::OwnerStep;
 use crate::machine::Machine;
 use crate::machine::program::{Done, Progress};
 use mainspring_abi::Nanos;
-use mainspring_driver::sqpoll::{Poller, PollerStep, Stepped, Stopped};
-use mainspring_ring::{AccountingTarget, RingMode, SQES_PER_PASS, SqpollGrant, StopReason};
+use mainspring_driver::local_ring::Server;
+use mainspring_driver::sqpoll::{PollerStep, Stepped};
+use mainspring_ring::{AccountingTarget, RingMode, SqpollGrant, StopReason};
 use mainspring_sched::WaitKind;
 use mainspring_workload::Account;
 
 impl Machine<'_> {
     pub(super) fn wake_poller(&mut self, cpu: usize, ring: usize) {
-        let one = &mut self.rings[ring];
-        one.submitter.ring_doorbell();
-        let Some(poller) = one.polling.wake(&mut one.endpoint) else { return };
-        one.report.wakeups += 1;
+        let Some(poller) = self.rings[ring].local.wake_poller() else { return };
         let index = poller.index() as usize;
         self.log_ring("ring-wake", ring, Some(index), None, "");
         if self.threads[index].identity == poller && self.threads[index].wait == Some(WaitKind::Ring) {
@@ -39,12 +37,9 @@ impl Machine<'_> {
     }
 
     pub(super) fn book_spin(&mut self, ring: usize, spun: Nanos) {
-        let now = self.now;
         let one = &mut self.rings[ring];
         one.spin = None;
-        one.report.spins_ns += spun.get();
-        let (_, _, sqpoll) = one.endpoint.parts();
-        one.charged_ns += sqpoll.charge(now - spun, now).elapsed.get();
+        one.local.spun(self.now, spun);
     }
 
     /// `poll`: serves one batch; spins while there is none, and then sleeps.
@@ -55,7 +50,7 @@ impl Machine<'_> {
         if let Some(spin) = self.rings[ring].spin {
             self.book_spin(ring, spin);
         }
-        let had = self.rings[ring].by_poller.len() > 0;
+        let had = self.rings[ring].local.held_by(Server::Poller) > 0;
         if self.serve_next(thread, ring) {
             self.retake(thread);
             return Done::Next;
@@ -63,24 +58,16 @@ impl Machine<'_> {
         if had {
             return Done::Next;
         }
-        if self.rings[ring].mode() != RingMode::Sqpoll && !self.start_polling(thread, ring) {
+        if self.rings[ring].local.mode() != RingMode::Sqpoll && !self.start_polling(thread, ring) {
             // Until a lease is granted, or granted again.
             return self.sleep_until_polled(thread);
         }
-        let spec = &self.workload.rings[ring];
-        let limit = if spec.reorder { SQES_PER_PASS.max(spec.window.into()) } else { SQES_PER_PASS };
-        let now = self.now;
-        let Ring { endpoint, polling, by_poller, .. } = &mut self.rings[ring];
-        let Stepped { next, held_back } =
-            polling.step(endpoint, now, limit, |entry, place| by_poller.waiting.push_back((entry, place)));
+        let Stepped { next, held_back } = self.rings[ring].local.poll(self.now);
         if held_back {
             self.wake_submitter(ring);
         }
         match next {
             PollerStep::Serve { .. } => {
-                if spec.reorder {
-                    self.rings[ring].put_in_order(spec);
-                }
                 self.wake_submitter(ring);
                 if self.serve_next(thread, ring) {
                     self.retake(thread);
@@ -112,9 +99,7 @@ impl Machine<'_> {
             let identity = self.threads[thread].identity;
             let one = &mut self.rings[ring];
             one.poller = Some(thread);
-            if one.polling.thread() != identity {
-                one.polling = Poller::new(identity);
-            }
+            one.local.set_poller(identity);
         } else {
             self.refuse_step(thread, "the thread may not poll the ring");
             self.log_ring("ring-refuse", ring, Some(thread), None, "not-the-poller");
@@ -139,11 +124,7 @@ impl Machine<'_> {
     pub(super) fn start_polling(&mut self, thread: usize, ring: usize) -> bool {
         let Some(accounting) = self.poller_account(thread, ring) else { return false };
         let spin = self.workload.rings[ring].idle_spin;
-        let one = &mut self.rings[ring];
-        if one.closed {
-            return false;
-        }
-        if one.polling.start(&mut one.endpoint, SqpollGrant { accounting, spin }).is_err() {
+        if !self.rings[ring].local.start_polling(SqpollGrant { accounting, spin }) {
             return false;
         }
         self.log_ring("ring-start", ring, Some(thread), None, "");
@@ -176,11 +157,8 @@ impl Machine<'_> {
 
     /// The ring goes back to its owner. What the poller has accepted it finishes.
     pub(in crate::machine) fn stop_polling(&mut self, ring: usize, reason: StopReason) {
-        let one = &mut self.rings[ring];
-        match one.polling.stop(&mut one.endpoint, reason) {
-            Stopped::NotPolling => return,
-            Stopped::Syscall => {}
-            Stopped::AfterService => debug_assert!(false, "nobody serves between two events"),
+        if !self.rings[ring].local.stop_polling(reason) {
+            return;
         }
         let why = match reason {
             StopReason::LeaseRevoked => "lease-ended",
@@ -197,7 +175,7 @@ impl Machine<'_> {
     pub(in crate::machine) fn rouse_poller(&mut self, ring: usize) {
         if let Some(poller) = self.rings[ring].poller
             && self.threads[poller].wait == Some(WaitKind::Ring)
-            && self.rings[ring].mode() == RingMode::Syscall
+            && self.rings[ring].local.mode() == RingMode::Syscall
         {
             self.wake_thread(poller, self.acting);
         }

@@ -4,7 +4,7 @@ use super::Ring;
 use crate::RunError;
 use crate::machine::Machine;
 use mainspring_report::RingReport;
-use mainspring_ring::{PollerState, RingMode};
+use mainspring_workload::RingSpec;
 
 impl Machine<'_> {
     pub(super) fn ring_name(&self, ring: usize) -> &str {
@@ -30,41 +30,29 @@ impl Machine<'_> {
 
     /// Time charged for pollers: what they served and what they spun.
     pub(in crate::machine) fn poller_busy_ns(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.charged_ns).sum()
+        self.rings.iter().map(|ring| ring.local.charged().get()).sum()
     }
 
     pub(in crate::machine) fn poller_sleeps(&self) -> u64 {
-        let sleeps = |ring: &Ring| ring.report.sleeps + ring.endpoint.sqpoll().counters().sleeps;
-        self.rings.iter().map(sleeps).sum()
+        self.rings.iter().map(|ring| ring.local.stats().sleeps).sum()
     }
 
     pub(in crate::machine) fn entries_expired(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.report.dropped).sum()
+        self.rings.iter().map(|ring| ring.local.stats().dropped).sum()
     }
 
     pub(in crate::machine) fn ring_reports(&mut self) -> Result<Vec<RingReport>, RunError> {
         for ring in 0..self.rings.len() {
-            if !self.rings[ring].closed {
+            if !self.rings[ring].local.is_closed() {
                 self.check_conserved(ring);
             }
         }
         if let Some(trouble) = self.observer.trouble.take() {
             return Err(trouble);
         }
-        let report = |ring: &Ring| {
-            let (sqpoll, mut report) = (ring.endpoint.sqpoll(), ring.report.clone());
-            report.overflow += ring.endpoint.sq().held_back();
-            report.sleeps += sqpoll.counters().sleeps;
-            report.mode = match (sqpoll.mode(), sqpoll.poller()) {
-                (RingMode::Syscall, _) => "syscall",
-                (RingMode::SqpollStarting, _) => "sqpoll-starting",
-                (RingMode::Sqpoll, PollerState::Sleeping) => "sqpoll-sleeping",
-                (RingMode::Sqpoll, _) => "sqpoll-running",
-                (RingMode::SqpollStopping, _) => "sqpoll-stopping",
-            }
-            .to_owned();
-            report
+        let report = |(ring, spec): (&Ring, &RingSpec)| {
+            RingReport::new(&spec.name, ring.local.stats(), ring.local.mode(), ring.local.poller_state())
         };
-        Ok(self.rings.iter().map(report).collect())
+        Ok(self.rings.iter().zip(&self.workload.rings).map(report).collect())
     }
 }
