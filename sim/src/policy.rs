@@ -4,7 +4,7 @@ use crate::admission;
 use mainspring_abi::{CpuSet, Nanos, ThreadRef};
 use mainspring_authority::boundary::{Boundary, Decision, Manifest, Refusal, Treatment};
 pub use mainspring_authority::boundary::{Epoch, Lost};
-use mainspring_workload::{ThreadTarget, Workload};
+use mainspring_workload::{Numbering, ThreadTarget, Workload};
 
 /// How much longer than until it is slow a service is waited for.
 const DEAD_AFTER: u64 = 10;
@@ -21,11 +21,11 @@ pub struct Parties {
     pub recovery: Option<usize>,
 }
 
-/// The bounds of the service of `workload`, if it has one. `bases` has the first thread of each table.
+/// The bounds of the service of `workload`, if it has one. `numbers` are those of its threads.
 #[must_use]
-pub fn manifest(workload: &Workload, bases: &[usize]) -> Option<(Manifest, Parties)> {
+pub fn manifest(workload: &Workload, numbers: &Numbering) -> Option<(Manifest, Parties)> {
     let spec = workload.policy.as_ref()?;
-    let instance_of = |target: &ThreadTarget| bases[target.thread] + target.instance.unwrap_or(0) as usize;
+    let instance_of = |target: &ThreadTarget| numbers.threads(*target).start;
     let recovery = spec.recovery.as_ref().map(instance_of);
     // Without a recovery thread this names no thread.
     let untouchable = ThreadRef::new(recovery.map_or(u32::MAX, |index| index as u32), 0);

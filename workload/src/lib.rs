@@ -31,6 +31,7 @@ mod livelock;
 mod model;
 mod names;
 mod nesting;
+mod numbering;
 mod overrides;
 mod program;
 mod scope;
@@ -57,6 +58,7 @@ pub use model::{
     Subject, SyncKind, SyncSpec, TaskBudget, ThreadSpec, ThreadTarget, TimedOperation, Way, Workload,
 };
 pub use names::{NameError, Noun};
+pub use numbering::Numbering;
 pub use overrides::{Setting, SettingError, apply};
 pub use program::ProgramError;
 pub use tables::TableError;

@@ -23,6 +23,7 @@ pub use mainspring_program::{
     Way,
 };
 
+use crate::numbering::instance_name;
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
 use mainspring_program::MutexWait;
 use mainspring_random::Random;
@@ -273,10 +274,7 @@ impl ThreadSpec {
     /// The name of instance `n`.
     #[must_use]
     pub fn instance_name(&self, n: usize) -> String {
-        match self.count {
-            None => self.name.clone(),
-            Some(_) => format!("{}.{n}", self.name),
-        }
+        instance_name(&self.name, self.count, n)
     }
 }
 

@@ -15,7 +15,7 @@ use mainspring_authority::admission::Task;
 use mainspring_record::terms::Terms;
 use mainspring_report::{ContextReport, IslandReport};
 use mainspring_sim::admission::{Admission, Standing};
-use mainspring_workload::{ContextSpec, ContextTarget, Overrun, Workload};
+use mainspring_workload::{ContextSpec, ContextTarget, Numbering, Overrun, Workload};
 use std::ops::Range;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -50,7 +50,7 @@ pub struct Contexts<'w> {
     workload: &'w Workload,
     runtime: &'w Runtime,
     all: Vec<Granted>,
-    bases: Vec<usize>,
+    numbers: Numbering,
     decided: Mutex<Decided>,
     /// Told of each fault, from any thread.
     orders: Sender<Order>,
@@ -64,14 +64,13 @@ impl<'w> Contexts<'w> {
         runtime: &'w Runtime,
         orders: Sender<Order>,
     ) -> Result<Self, LinuxError> {
-        let (mut all, mut bases) = (Vec::new(), Vec::new());
+        let (mut all, numbers) = (Vec::new(), workload.context_numbers());
         for (table, spec) in workload.contexts.iter().enumerate() {
-            bases.push(all.len());
             all.extend((0..spec.instances()).map(|_| Granted { table, ..Granted::default() }));
         }
         let told = workload.islands.iter().map(|_| "it did not ask within the run".to_owned()).collect();
         let decided = Decided { admission: Admission::new(workload), told, notices: Vec::new() };
-        let contexts = Self { workload, runtime, all, bases, decided: Mutex::new(decided), orders };
+        let contexts = Self { workload, runtime, all, numbers, decided: Mutex::new(decided), orders };
         for island in 0..workload.islands.len() {
             if workload.islands[island].start == Nanos::ZERO {
                 contexts.decide(island, Nanos::ZERO);
@@ -104,7 +103,7 @@ impl<'w> Contexts<'w> {
 
     fn name(&self, context: usize) -> String {
         let table = self.all[context].table;
-        self.spec(context).instance_name(context - self.bases[table])
+        self.spec(context).instance_name(context - self.numbers.first(table))
     }
 
     /// Makes a context, on `home` if that is decided.
@@ -133,7 +132,7 @@ impl<'w> Contexts<'w> {
 
     /// The context of instance `instance` of a thread whose table names the context table `table`.
     pub fn of(&self, table: usize, instance: usize) -> Option<usize> {
-        let context = self.bases[table] + instance;
+        let context = self.numbers.first(table) + instance;
         self.get(context).map(|_| context)
     }
 
@@ -171,11 +170,7 @@ impl<'w> Contexts<'w> {
 
     /// The contexts that an operation or step names.
     pub fn named(&self, target: ContextTarget) -> Range<usize> {
-        let base = self.bases[target.context];
-        match target.instance {
-            Some(instance) => base + instance as usize..base + instance as usize + 1,
-            None => base..base + self.workload.contexts[target.context].instances(),
-        }
+        self.numbers.contexts(target)
     }
 
     /// Takes a context away for good; whether there was one.

@@ -10,7 +10,7 @@ use mainspring::{CpuIsolationLease, LeaseError, LeaseRequest, Runtime, SessionNa
 use mainspring_abi::Nanos;
 use mainspring_report::LeaseReport;
 use mainspring_ring::{AccountingTarget, StopReason};
-use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Workload};
+use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Numbering, Workload};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -43,9 +43,9 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'w> Leases<'w> {
-    pub fn new(workload: &'w Workload, runtime: &'w Runtime, bases: &[usize]) -> Self {
+    pub fn new(workload: &'w Workload, runtime: &'w Runtime, numbers: &Numbering) -> Self {
         let named = |spec: &LeaseSpec| Named {
-            thread: bases[spec.thread.thread] + spec.thread.instance.unwrap_or(0) as usize,
+            thread: numbers.threads(spec.thread).start,
             lease: Mutex::new(None),
             state: Arc::new(Mutex::new(State { live: false, told: "not asked for".to_owned() })),
             pinned: Mutex::default(),

@@ -8,7 +8,7 @@ use super::stage::Stage;
 use mainspring::policy::{Epoch, PolicyService, Submitted, Treatment};
 use mainspring::{LatencyClass, Runtime, Weight};
 use mainspring_sim::policy::{Parties, Story};
-use mainspring_workload::{ThreadTarget, Workload};
+use mainspring_workload::{Numbering, ThreadTarget, Workload};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -31,8 +31,12 @@ pub struct Policy {
 
 impl Policy {
     /// The service of a workload, if it has one.
-    pub fn new(workload: &Workload, runtime: &Runtime, bases: &[usize]) -> Result<Option<Self>, LinuxError> {
-        let Some((manifest, parties)) = mainspring_sim::policy::manifest(workload, bases) else {
+    pub fn new(
+        workload: &Workload,
+        runtime: &Runtime,
+        numbers: &Numbering,
+    ) -> Result<Option<Self>, LinuxError> {
+        let Some((manifest, parties)) = mainspring_sim::policy::manifest(workload, numbers) else {
             return Ok(None);
         };
         let service = runtime.policy_service(manifest).map_err(LinuxError::Policy)?;

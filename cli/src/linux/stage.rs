@@ -17,7 +17,7 @@ use mainspring_random::{Random, Stream};
 use mainspring_record::jobs::Jobs;
 use mainspring_report::{ContextReport, EndpointReport, IslandReport, LeaseReport, RingReport};
 use mainspring_sched::{WaitPermit, WaitQuota};
-use mainspring_workload::{Start, Step, ThreadSpec, ThreadTarget, Workload};
+use mainspring_workload::{Numbering, Start, Step, ThreadSpec, ThreadTarget, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -123,7 +123,7 @@ pub struct Stage<'w> {
     /// Loans that logouts left alone.
     pub loans_left: AtomicU64,
     pub told: Mutex<Vec<String>>,
-    bases: Vec<usize>,
+    numbers: Numbering,
     orders: Sender<Order>,
     pub taken: Mutex<Receiver<Order>>,
     quota: Mutex<WaitQuota>,
@@ -139,10 +139,9 @@ impl<'w> Stage<'w> {
         seed: u64,
         list: bool,
     ) -> Result<Self, LinuxError> {
-        let mut bases = Vec::new();
+        let numbers = workload.thread_numbers();
         let mut instances = Vec::new();
         for (table, spec) in workload.threads.iter().enumerate() {
-            bases.push(instances.len());
             instances.extend((0..spec.instances()).map(|_| Instance {
                 table,
                 jobs: Mutex::new(Jobs::new(list)),
@@ -163,19 +162,19 @@ impl<'w> Stage<'w> {
             instances,
             endpoints: workload.endpoints.iter().map(|spec| Endpoint::new(runtime, spec)).collect(),
             contexts: Contexts::new(workload, runtime, orders.clone())?,
-            leases: Leases::new(workload, runtime, &bases),
+            leases: Leases::new(workload, runtime, &numbers),
             rings: workload
                 .rings
                 .iter()
-                .map(|spec| Arc::new(Ring::new(spec, of(&bases, spec.owner))))
+                .map(|spec| Arc::new(Ring::new(spec, numbers.threads(spec.owner).start)))
                 .collect(),
             sync: Objects::new(workload),
-            policy: Policy::new(workload, runtime, &bases)?,
+            policy: Policy::new(workload, runtime, &numbers)?,
             runtime,
             sessions: workload.sessions.iter().map_while(|_| runtime.open_session().ok()).collect(),
             loans_left: AtomicU64::new(0),
             told: Mutex::default(),
-            bases,
+            numbers,
             orders,
             taken: Mutex::new(taken),
             quota: Mutex::new(quota),
@@ -190,11 +189,7 @@ impl<'w> Stage<'w> {
 
     /// The instances that a step names.
     pub fn targets(&self, target: ThreadTarget) -> Range<usize> {
-        let base = self.bases[target.thread];
-        match target.instance {
-            Some(instance) => base + instance as usize..base + instance as usize + 1,
-            None => base..base + self.workload.threads[target.thread].instances(),
-        }
+        self.numbers.threads(target)
     }
 
     /// Whether the present life of an instance was cut short from outside.
@@ -212,7 +207,7 @@ impl<'w> Stage<'w> {
 
     /// Which of its table's instances one is.
     pub fn number_in_table(&self, instance: usize) -> usize {
-        instance - self.bases[self.instances[instance].table]
+        instance - self.numbers.first(self.instances[instance].table)
     }
 
     /// The context of its table that an instance is bound to from its start, if there is one.
@@ -426,11 +421,6 @@ impl<'w> Stage<'w> {
         };
         self.instances.iter().map(counts).collect()
     }
-}
-
-/// The one instance that a table names.
-fn of(bases: &[usize], target: ThreadTarget) -> usize {
-    bases[target.thread] + target.instance.unwrap_or(0) as usize
 }
 
 /// A duration as the standard library has it.

@@ -168,7 +168,7 @@ impl Machine<'_> {
         }
         let spec = &self.workload.endpoints[endpoint];
         if let Some(target) = spec.context {
-            let grant = self.grants.named(self.workload, target).start;
+            let grant = self.grants.numbers.contexts(target).start;
             if self.is_free(grant)
                 && self.grants.list[grant].home.is_some_and(|home| self.may_go(server, home))
             {

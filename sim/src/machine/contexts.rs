@@ -99,7 +99,7 @@ impl Machine<'_> {
         let spec = self.table_of(index);
         let table = &self.workload.threads[spec];
         if let Some(context) = table.context {
-            let own = self.grants.bases[context] + index - self.bases[spec];
+            let own = self.grants.numbers.first(context) + index - self.numbers.first(spec);
             return Some(own).filter(|grant| self.is_free(*grant));
         }
         (0..self.grants.list.len()).find(|grant| {

@@ -222,7 +222,7 @@ impl Machine<'_> {
 
     pub(super) fn thread_name(&self, index: usize) -> String {
         let spec = self.threads[index].spec as usize;
-        self.workload.threads[spec].instance_name(index - self.bases[spec])
+        self.workload.threads[spec].instance_name(index - self.numbers.first(spec))
     }
 
     /// Records the end of a life and wakes the threads that waited for it.

@@ -8,7 +8,7 @@ use mainspring_driver::sessions::{SessionRef, Sessions};
 use mainspring_record::terms::Terms;
 use mainspring_sched::Affinity;
 use mainspring_sched::context::{ContextSpec, Overrun, Refill, Usage};
-use mainspring_workload::{self as workload, ContextTarget, Workload};
+use mainspring_workload::{self as workload, Numbering, Workload};
 use std::collections::{BTreeMap, TryReserveError};
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(super) struct Grants {
     pub list: Vec<Grant>,
     /// By number, which context of the list was granted.
     numbered: BTreeMap<u32, usize>,
-    /// First context of each table.
-    pub bases: Vec<usize>,
+    /// The numbers of the contexts in the list.
+    pub numbers: Numbering,
     /// The sessions of the workload.
     pub sessions: Vec<SessionRef>,
     /// Contexts that have come to rest during the operation in progress.
@@ -77,13 +77,12 @@ impl Grants {
         let mut grants = Self {
             list: Vec::new(),
             numbered: BTreeMap::new(),
-            bases: Vec::new(),
+            numbers: workload.context_numbers(),
             sessions: names,
             at_rest: Vec::new(),
             why_revoked: "",
         };
         for (table, spec) in workload.contexts.iter().enumerate() {
-            grants.bases.push(grants.list.len());
             for _ in 0..spec.instances() {
                 let index = grants.list.len();
                 grants.list.push(Grant {
@@ -127,15 +126,6 @@ impl Grants {
         let grant = &mut self.list[index];
         (grant.who, grant.home) = (Some(who), Some(home.index()));
         grant.terms.begin(now, budget, period);
-    }
-
-    /// The contexts that `target` names.
-    pub(super) fn named(&self, workload: &Workload, target: ContextTarget) -> std::ops::Range<usize> {
-        let base = self.bases[target.context];
-        match target.instance {
-            Some(instance) => base + instance as usize..base + instance as usize + 1,
-            None => base..base + workload.contexts[target.context].instances(),
-        }
     }
 
     pub(super) fn index(&self, who: ContextRef) -> Option<usize> {

@@ -19,7 +19,7 @@ use mainspring_sched::lease::{
     TargetStanding,
 };
 use mainspring_sched::nohz::RemoteSlot;
-use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Workload};
+use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Numbering, Workload};
 use std::collections::BTreeMap;
 
 /// All leases of the workload.
@@ -51,11 +51,11 @@ struct NamedLease {
 }
 
 impl Leases {
-    pub(super) fn new(workload: &Workload, bases: &[usize]) -> Self {
+    pub(super) fn new(workload: &Workload, numbers: &Numbering) -> Self {
         let online = CpuSet::first(workload.machine.cpus);
         let limits = Limits { capacity: workload.leases.len(), ..Limits::default() };
         let named = |spec: &LeaseSpec| NamedLease {
-            thread: bases[spec.thread.thread] + spec.thread.instance.unwrap_or(0) as usize,
+            thread: numbers.threads(spec.thread).start,
             starts_at: match spec.start {
                 LeaseStart::At(at) => at,
                 LeaseStart::Step => Nanos::MAX,
@@ -226,7 +226,7 @@ impl Machine<'_> {
         match account {
             Account::Ledger => AccountingTarget::Ledger,
             Account::Context(context) => {
-                let grant = self.grants.named(self.workload, context).start;
+                let grant = self.grants.numbers.contexts(context).start;
                 // No context has the number 0.
                 self.grants.list[grant].who.unwrap_or(ContextRef::new(0, 0)).into()
             }

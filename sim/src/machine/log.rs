@@ -46,6 +46,6 @@ impl Machine<'_> {
     /// The name of a context of the workload.
     pub(super) fn context_name(&self, context: usize) -> String {
         let table = self.grants.list[context].table;
-        self.workload.contexts[table].instance_name(context - self.grants.bases[table])
+        self.workload.contexts[table].instance_name(context - self.grants.numbers.first(table))
     }
 }

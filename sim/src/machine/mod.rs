@@ -52,7 +52,7 @@ use mainspring_record::states::StateKeeper;
 use mainspring_report::{Event, Miss, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Overran, WaitQuota};
-use mainspring_workload::{Phases, Workload};
+use mainspring_workload::{Numbering, Phases, Workload};
 use network::Nic;
 use observer::Observer;
 use overhead::Overhead;
@@ -107,8 +107,8 @@ struct Machine<'a> {
     steal_offers: StealOffers,
     script: Script<'a>,
     threads: ThreadTable,
-    /// First instance of each thread table.
-    bases: Vec<usize>,
+    /// The numbers of the threads.
+    numbers: Numbering,
     endpoints: Vec<Endpoint>,
     /// Which contexts the workload names, and what is listed of them.
     grants: Grants,

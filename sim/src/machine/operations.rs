@@ -13,12 +13,12 @@ impl Machine<'_> {
         self.next_operation += 1;
         match operation {
             Operation::Revoke(target) => {
-                for grant in self.grants.named(self.workload, target) {
+                for grant in self.grants.numbers.contexts(target) {
                     self.revoke_grant(grant, "operator");
                 }
             }
             Operation::Adjust { context, budget, period } => {
-                for grant in self.grants.named(self.workload, context) {
+                for grant in self.grants.numbers.contexts(context) {
                     self.adjust_if_it_holds(grant, budget, period);
                 }
             }

@@ -11,7 +11,7 @@ use mainspring_authority::boundary::{Change, Epoch, HintMap, PlacedContext, Quot
 use mainspring_driver::leases::Leases;
 use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
 use mainspring_sched::lease::{Owner, ServiceId};
-use mainspring_workload::{ThreadTarget, Workload};
+use mainspring_workload::{Numbering, ThreadTarget, Workload};
 
 /// More decisions than one event can lead to: none is gone before it has been told.
 const LOG: usize = 64;
@@ -28,8 +28,8 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new(workload: &Workload, bases: &[usize]) -> Option<Self> {
-        let (manifest, parties) = crate::policy::manifest(workload, bases)?;
+    pub(super) fn new(workload: &Workload, numbers: &Numbering) -> Option<Self> {
+        let (manifest, parties) = crate::policy::manifest(workload, numbers)?;
         let service = PolicyService::new(manifest, LOG);
         Some(Self { service, parties, stalled: false, at: Nanos::MAX, story: Story::default() })
     }

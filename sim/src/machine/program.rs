@@ -137,7 +137,7 @@ impl Machine<'_> {
                 Done::Next
             }
             Step::Revoke(target) => {
-                for grant in self.grants.named(self.workload, target) {
+                for grant in self.grants.numbers.contexts(target) {
                     if !self.revoke_grant(grant, "step") {
                         self.refuse_step(thread, "the context is not there any more");
                     }
@@ -216,11 +216,7 @@ impl Machine<'_> {
 
     /// The instances that a step names.
     pub(super) fn targets(&self, target: ThreadTarget) -> std::ops::Range<usize> {
-        let base = self.bases[target.thread];
-        match target.instance {
-            Some(instance) => base + instance as usize..base + instance as usize + 1,
-            None => base..base + self.workload.threads[target.thread].instances(),
-        }
+        self.numbers.threads(target)
     }
 
     /// Blocks `thread`, with a timeout if given; a wait that is refused is skipped and counted.
@@ -323,8 +319,8 @@ impl Machine<'_> {
 
     /// The context that `target` names; without an instance, the one with the number of `thread`.
     fn own_instance(&self, thread: usize, target: ContextTarget) -> usize {
-        let named = self.grants.named(self.workload, target);
-        let number = thread - self.bases[self.table_of(thread)];
+        let named = self.grants.numbers.contexts(target);
+        let number = thread - self.numbers.first(self.table_of(thread));
         if named.len() > number { named.start + number } else { named.start }
     }
 
@@ -340,8 +336,7 @@ impl Machine<'_> {
     }
 
     fn spawn(&mut self, cpu: usize, thread: usize, table: usize) {
-        let base = self.bases[table];
-        let mut instances = base..base + self.workload.threads[table].instances();
+        let mut instances = self.targets(ThreadTarget { thread: table, instance: None });
         let Some(free) = instances.find(|index| self.threads[*index].home.is_none()) else {
             self.refuse_step(thread, "all threads of that name live");
             return;

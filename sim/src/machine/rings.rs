@@ -19,7 +19,7 @@ use mainspring_driver::local_ring::{LocalRing, Posted, Reaped, Server, Service};
 use mainspring_ring::{HeapRegion, RingMode, Wakeup};
 use mainspring_sched::WaitKind;
 use mainspring_sched::nohz::RingFacts;
-use mainspring_workload::{Batch, RingSpec};
+use mainspring_workload::{Batch, Numbering, RingSpec};
 use std::sync::Arc;
 
 /// What the owner of a ring is in the middle of.
@@ -47,9 +47,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(spec: &RingSpec, bases: &[usize]) -> Self {
+    pub(super) fn new(spec: &RingSpec, numbers: &Numbering) -> Self {
         Self {
-            owner: bases[spec.owner.thread] + spec.owner.instance.unwrap_or(0) as usize,
+            owner: numbers.threads(spec.owner).start,
             poller: None,
             local: LocalRing::new(spec.entries, spec.order(), |geometry| Arc::new(HeapRegion::new(geometry))),
             owner_step: OwnerStep::None,

@@ -71,7 +71,7 @@ impl<'a> Machine<'a> {
     fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
         let cpus = workload.machine.cpus;
         let seed = options.seed;
-        let (threads, bases) = instances(workload, seed, options.schedule);
+        let (threads, numbers) = (instances(workload, seed, options.schedule), workload.thread_numbers());
         let cores = cores(workload, threads.len())?;
         let islands = Islands::new(workload);
         let (grants, contexts) = Grants::new(workload, &islands.admission)
@@ -111,11 +111,11 @@ impl<'a> Machine<'a> {
             grants,
             contexts,
             islands,
-            policy: Policy::new(workload, &bases),
-            leases: Leases::new(workload, &bases),
+            policy: Policy::new(workload, &numbers),
+            leases: Leases::new(workload, &numbers),
             sync: SyncObjects::new(workload.sync.iter().map(|spec| spec.kind), threads.len()),
             devices: Devices::new(workload, seed),
-            rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
+            rings: workload.rings.iter().map(|spec| Ring::new(spec, &numbers)).collect(),
             overruns: Vec::new(),
             next_operation: 0,
             context_misses: Vec::new(),
@@ -135,7 +135,7 @@ impl<'a> Machine<'a> {
             sent: ReschedulesSent::default(),
             cores,
             threads,
-            bases,
+            numbers,
         };
         for cpu in 0..cpus {
             machine.placement.set(cpu, keyed(0, cpu));
@@ -368,12 +368,10 @@ fn phases_of(workload: &Workload) -> Vec<Phases> {
     if any { vec![Phases::new(); count] } else { Vec::new() }
 }
 
-/// The instances of all tables, and the first of each. `list` says whether each of their jobs is listed.
-fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<usize>) {
+/// The instances of all tables. `list` says whether each of their jobs is listed.
+fn instances(workload: &Workload, seed: u64, list: bool) -> ThreadTable {
     let mut threads = Vec::new();
-    let mut bases = Vec::new();
     for (table, spec) in workload.threads.iter().enumerate() {
-        bases.push(threads.len());
         let affinity = spec.cpus.map_or(Affinity::Any, |cpus| Affinity::Only(Arc::new(cpus)));
         let periodic = spec.is_periodic();
         for _ in 0..spec.instances() {
@@ -408,7 +406,7 @@ fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<us
             });
         }
     }
-    (ThreadTable(threads), bases)
+    ThreadTable(threads)
 }
 
 fn cores(workload: &Workload, threads: usize) -> Result<Vec<CpuCore>, RunError> {

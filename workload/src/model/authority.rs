@@ -1,6 +1,7 @@
 //! The tables that stand for authority: contexts, endpoints, leases, islands, rings and the policy service.
 
 use super::{ContextTarget, ThreadTarget};
+use crate::numbering::instance_name;
 use mainspring_abi::request::{MethodTraits, OrderPolicy};
 use mainspring_abi::{CpuSet, Nanos};
 
@@ -48,10 +49,7 @@ impl ContextSpec {
     /// The name of instance `n`.
     #[must_use]
     pub fn instance_name(&self, n: usize) -> String {
-        match self.count {
-            None => self.name.clone(),
-            Some(_) => format!("{}.{n}", self.name),
-        }
+        instance_name(&self.name, self.count, n)
     }
 }
 

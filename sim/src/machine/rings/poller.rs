@@ -149,7 +149,7 @@ impl Machine<'_> {
         Some(match self.workload.leases[lease].account {
             Account::Ledger => AccountingTarget::SchedulerLedger,
             Account::Context(context) => {
-                let grant = self.grants.named(self.workload, context).start;
+                let grant = self.grants.numbers.contexts(context).start;
                 AccountingTarget::SchedulingContext(self.grants.list[grant].id()?)
             }
         })
