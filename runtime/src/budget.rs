@@ -327,6 +327,7 @@ impl Pool {
     }
 
     /// Both together, or the first component whose sum no pool can hold.
+    #[inline]
     pub fn plus(&self, other: &Self) -> Result<Self, Unpayable> {
         let add = |component| {
             let (a, b) = (self.get(component), other.get(component));

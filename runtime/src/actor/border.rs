@@ -101,7 +101,7 @@ impl Drop for Waits<'_> {
             state.waits = false;
             std::mem::take(&mut state.back)
         });
-        give_back(self.cx, back, self.source);
+        give_back(self.cx, &back, self.source);
     }
 }
 
@@ -110,7 +110,7 @@ impl Cx {
     /// the task's again when it returns. What is brought back later goes to the root pool, and what never is has left the runtime.
     pub fn send_abroad<T>(&self, grant: Pool, f: impl FnOnce(&Abroad) -> T) -> Result<T, Unpayable> {
         calls::count(self);
-        let source = take_for_message(self, grant)?;
+        let source = take_for_message(self, &grant)?;
         let state = Mutex::new(State { out: grant, back: Pool::ZERO, waits: true });
         let waits =
             Waits { cx: self, source, abroad: Abroad(Arc::new(Shared { rt: self.rt().memory(), state })) };

@@ -280,7 +280,7 @@ impl<R: Send> Waiting<'_, R> {
             return Err(if std::thread::panicking() { AskError::Unwinding } else { AskError::TimedOut });
         };
         self.is_open = false;
-        give_back(self.cx, left, self.source);
+        give_back(self.cx, &left, self.source);
         reply
     }
 }
@@ -290,7 +290,7 @@ impl<R: Send> Drop for Waiting<'_, R> {
         if self.is_open
             && let Some((reply, left)) = self.replies.abandon(self.cx, self.slot)
         {
-            give_back(self.cx, left, self.source);
+            give_back(self.cx, &left, self.source);
             drop(reply);
         }
     }
@@ -364,7 +364,7 @@ impl<M: Send, R: Send> Address<M, R> {
             let mut little = grant;
             little.take(&self.least).map_err(AskError::TooLittle)?;
         }
-        take_for_message(cx, grant).map_err(AskError::Unpayable)
+        take_for_message(cx, &grant).map_err(AskError::Unpayable)
     }
 
     #[inline]
@@ -387,7 +387,7 @@ impl<M: Send, R: Send> Address<M, R> {
         };
         sent.map_err(|SendError { why, value }| {
             let (message, grant) = value.unsent();
-            give_back(cx, grant, source);
+            give_back(cx, &grant, source);
             Unsent { why: AskError::Refused(why), message }
         })
     }

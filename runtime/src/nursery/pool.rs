@@ -2,8 +2,8 @@
 //!
 //! Conserved: an amount is in the pool, in `returned`, or with its taker; every method here moves amounts and makes none.
 //!
-//! The owner pays for spawns without a lock, until a child needs more than was given back: then the child claims the pool, and
-//! from then on the owner takes the lock as well.
+//! The owner pays for spawns and messages without a lock, until a child needs more than was given back: then the child claims the pool,
+//! and the owner takes the lock as well, until no child has claimed it for a while.
 #![allow(unsafe_code)]
 
 use super::core::{NurseryCore, Shared};
@@ -19,6 +19,36 @@ impl NurseryCore {
                 self.restock(|| self.whole(), amount);
                 self.with_whole(|pool| pool.take(amount))
             }
+        }
+    }
+
+    /// Takes what was asked for from the pool, or half of it. The owner only.
+    pub(crate) fn take_part(&self, asked: Option<Pool>) -> Result<Pool, Unpayable> {
+        if let Some(amount) = asked.filter(|amount| self.take_at_hand(amount)) {
+            return Ok(amount);
+        }
+        self.with_whole(|pool| {
+            let part = asked.unwrap_or_else(|| pool.part(2));
+            pool.take(&part).map(|()| part)
+        })
+    }
+
+    /// Takes from the pool without a lock. False, and nothing taken, if a child claims the pool, or it does not have all of it at hand. The
+    /// owner only.
+    #[inline]
+    pub(crate) fn take_at_hand(&self, amount: &Pool) -> bool {
+        // SAFETY: the owner calls this, and `take` comes back at once.
+        matches!(unsafe { self.pool.try_own(|pool| pool.take(amount)) }, Some(Ok(())))
+    }
+
+    /// As [`NurseryCore::put_back`], without a lock while no child claims the pool. The owner only.
+    #[inline]
+    pub(crate) fn put_own(&self, amount: &Pool) {
+        let put = |pool: &mut Pool| pool.plus(amount).map(|sum| *pool = sum);
+        // SAFETY: the owner calls this, and the closure comes back at once.
+        match unsafe { self.pool.try_own(put) } {
+            Some(Ok(())) => self.hunger.owner_gave(&self.wait_group),
+            _ => self.put_back(amount),
         }
     }
 

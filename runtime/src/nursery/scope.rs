@@ -122,7 +122,7 @@ pub(super) fn conclude<R>(
     body: std::thread::Result<R>,
     source: Source,
 ) -> std::thread::Result<Result<R, NurseryError>> {
-    conclude_with(cx, core, body, |pool| give_back(cx, pool, source))
+    conclude_with(cx, core, body, |pool| give_back(cx, &pool, source))
 }
 
 /// As [`conclude`]: what is left of the pool goes to `put`.
@@ -178,8 +178,18 @@ where
 }
 
 /// Takes what goes with a message from where a nursery's pool would come from.
-pub(crate) fn take_for_message(cx: &Cx, grant: Pool) -> Result<Source, Unpayable> {
-    take_pool(cx, cx.task().owned.load(Ordering::Relaxed), Some(grant)).map(|(_, source)| source)
+#[inline]
+pub(crate) fn take_for_message(cx: &Cx, grant: &Pool) -> Result<Source, Unpayable> {
+    let around: *const NurseryCore = cx.task().owned.load(Ordering::Relaxed);
+    let open = with_pool(around);
+    // SAFETY: null, or a nursery of a frame of this task.
+    if let Some(core) = unsafe { open.as_ref() } {
+        cx.task().assert_running();
+        if core.take_at_hand(grant) {
+            return Ok(Source::Open(open));
+        }
+    }
+    take_pool(cx, around, Some(*grant)).map(|(_, source)| source)
 }
 
 pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -244,8 +254,10 @@ pub(crate) fn interruptible<G, R>(
 /// Where a nursery's pool came from, and goes back to.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
-    /// The pool of a nursery around it.
-    Around(*const NurseryCore),
+    /// The pool of a nursery that the task has open.
+    Open(*const NurseryCore),
+    /// The pool of a nursery that is open around the fork whose half the task is.
+    Fork(*const NurseryCore),
     /// The pool that the task got from its spawner. In a fork tree: the pool of the task that forked first.
     Own(TaskPtr),
     /// The task's budget, or its fork tree's.
@@ -257,12 +269,17 @@ pub(crate) enum Source {
 /// half.
 fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result<(Pool, Source), Unpayable> {
     let task = cx.task();
-    let around = with_pool(around);
-    let around = if around.is_null() { with_pool(cx.nursery_of_fork()) } else { around };
-    // SAFETY: null, or a nursery of a frame around this one, of this task or of one that waits for this one.
+    let open = with_pool(around);
+    // SAFETY: null, or a nursery of a frame of this task.
+    if let Some(core) = unsafe { open.as_ref() } {
+        task.assert_running();
+        return Ok((core.take_part(asked)?, Source::Open(open)));
+    }
+    let around = with_pool(cx.nursery_of_fork());
+    // SAFETY: null, or a nursery of a frame of a task that waits for this one.
     if let Some(core) = unsafe { around.as_ref() } {
         let pool = core.draw_part(|all| asked.unwrap_or_else(|| all.part(2)))?;
-        return Ok((pool, Source::Around(around)));
+        return Ok((pool, Source::Fork(around)));
     }
     let account = cx.account();
     let own = task.nursery().with_ext(&account, |ext| {
@@ -300,17 +317,20 @@ fn with_pool(mut core: *const NurseryCore) -> *const NurseryCore {
 }
 
 /// What a nursery had left goes back.
-pub(crate) fn give_back(cx: &Cx, pool: Pool, source: Source) {
-    if pool == Pool::ZERO {
+#[inline]
+pub(crate) fn give_back(cx: &Cx, pool: &Pool, source: Source) {
+    if *pool == Pool::ZERO {
         return;
     }
     match source {
-        Source::Budget => cx.take_back(pool),
+        Source::Budget => cx.take_back(*pool),
         Source::Own(account) => {
-            cx.task().nursery().change_ext(&account, |ext| ext.own_pool.get_or_insert_default().put(&pool));
+            cx.task().nursery().change_ext(&account, |ext| ext.own_pool.get_or_insert_default().put(pool));
         }
-        // SAFETY: the nursery that the pool came from, which is around this one.
-        Source::Around(around) => unsafe { &*around }.put_back(&pool),
+        // SAFETY: the nursery that the pool came from, which is still open: around this frame, and of this task.
+        Source::Open(open) => unsafe { &*open }.put_own(pool),
+        // SAFETY: as above, of a task that waits for this one.
+        Source::Fork(around) => unsafe { &*around }.put_back(pool),
     }
 }
 

@@ -5,13 +5,18 @@
 //!
 //! The owner marks that it is inside, and then looks whether the value was claimed. A claimant marks its claim, and then waits
 //! until the owner is outside. Both marks are written before the other one is read, with a fence between, so that the owner
-//! sees the claim or the claimant sees the owner. A claim is for good: from then on the owner takes the lock as well.
+//! sees the claim or the claimant sees the owner. From then on the owner takes the lock as well. It takes the value back, under that
+//! lock, once it has been alone with it for long enough.
 #![allow(unsafe_code)]
 
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, Ordering};
 use super::{asymmetric, give_way};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
+
+/// The owner takes the value back after so many uses under the lock without a claim in between. So many, that the heavy fence of the
+/// next claim costs little beside them.
+const ALONE: u32 = if cfg!(loom) { 1 } else { 1 << 7 };
 
 /// The value.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub struct Claimable<T> {
     inside: AtomicBool,
     /// A claimant has claimed the value. Written under the claimants' lock.
     claimed: AtomicBool,
+    /// Uses of the owner under the lock since the last claim. Under the claimants' lock.
+    alone: Cell<u32>,
     value: UnsafeCell<T>,
 }
 
@@ -32,6 +39,7 @@ impl<T> Claimable<T> {
         Self {
             inside: AtomicBool::new(false),
             claimed: AtomicBool::new(false),
+            alone: Cell::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -60,12 +68,13 @@ impl<T> Claimable<T> {
         result
     }
 
-    /// Claims the value, for good, and changes it.
+    /// Claims the value and changes it.
     ///
     /// # Safety
     ///
     /// The caller holds the claimants' lock. `f` does not use this value.
     pub unsafe fn claim<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.alone.set(0);
         if !self.claimed.load(Ordering::Relaxed) {
             self.claimed.store(true, Ordering::Relaxed);
             // Pairs with the light fence of `try_own`.
@@ -81,12 +90,18 @@ impl<T> Claimable<T> {
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Changes the value, claimed or not.
+    /// Changes the value, claimed or not. It is not claimed any more if no claimant has come for long.
     ///
     /// # Safety
     ///
     /// Only the owner may call this, and it holds the claimants' lock. `f` does not use this value.
     pub unsafe fn own_locked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let alone = self.alone.get() + 1;
+        self.alone.set(alone % ALONE);
+        if alone == ALONE {
+            // Relaxed: the owner alone acts on it without the lock, and the next claimant holds the lock.
+            self.claimed.store(false, Ordering::Relaxed);
+        }
         // SAFETY: the owner is here, and not inside; claimants are kept out by the lock.
         f(unsafe { &mut *self.value.get() })
     }

@@ -100,6 +100,8 @@ mutants! {
     AwaitSilently,
     /// Budget is given and no starving task is woken.
     FeedSilently,
+    /// The owner puts budget back without the lock, and does not look whether a task starves.
+    GiveSilently,
     /// The last child to starve does not wake the others.
     LastStarvesSilently,
     /// What a task was granted is written anew, and then completed by what it was granted before.

@@ -72,8 +72,23 @@ fn two_claimants_and_the_owner_change_the_value_one_at_a_time() {
         let owned = pool.own(3);
         let claimed: u32 = claimants.into_iter().map(|claimant| claimant.join().unwrap()).sum();
         assert_eq!(owned + claimed + pool.own(6), 6);
+    });
+}
+
+#[test]
+fn an_owner_that_was_alone_under_the_lock_does_without_it_until_the_next_claim() {
+    model(|| {
+        let pool = Arc::new(Pool::new(3));
         // SAFETY: the thread that calls this is the owner.
-        assert!(unsafe { pool.value.try_own(|_| ()) }.is_none(), "a claim is for good");
+        let alone = |pool: &Pool| unsafe { pool.value.try_own(|_| ()) }.is_some();
+        assert_eq!((pool.claim(1), alone(&pool)), (1, false));
+        assert_eq!((pool.own(1), alone(&pool)), (1, true));
+        let claimant = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.claim(1))
+        };
+        let owned = pool.own(1);
+        assert_eq!(owned + claimant.join().unwrap(), 1);
     });
 }
 
@@ -87,4 +102,5 @@ fn the_models_find_a_value_that_two_change_at_once() {
     ];
     finds(&faults, "claim::an_amount_goes_to_the_owner_or_to_a_claimant_and_never_to_both");
     finds(&faults, "claim::two_claimants_and_the_owner_change_the_value_one_at_a_time");
+    finds(&faults, "claim::an_owner_that_was_alone_under_the_lock_does_without_it_until_the_next_claim");
 }

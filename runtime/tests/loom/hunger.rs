@@ -1,10 +1,12 @@
 //! Tasks that wait for budget against a gift, an owner that begins to wait, and a sibling that starves too.
 
 use crate::{finds, model};
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::bias::{Home, SectionFlag};
+use mainspring::protocol::claim::Claimable;
 use mainspring::protocol::hunger::{Eater, Hunger, Starving};
 use mainspring::protocol::join::{JoinCell, Waiting};
 use mainspring::protocol::mutant::Mutant;
@@ -140,6 +142,59 @@ impl Nursery {
     }
 }
 
+/// A nursery whose owner changes the pool without the lock.
+struct Owned {
+    nursery: Nursery,
+    pool: Claimable<UnsafeCell<u32>>,
+}
+
+impl Owned {
+    fn new(children: usize) -> Self {
+        Self { nursery: Nursery::new(children), pool: Claimable::new(UnsafeCell::new(0)) }
+    }
+
+    /// As `Cx::run_out`, for a child whose owner does not wait for it.
+    fn starve(&self, child: &Listed) {
+        let Nursery { wait_group, hunger } = &self.nursery;
+        let draw = |pool: &mut UnsafeCell<u32>| {
+            // SAFETY: the protocol lets one side in at a time; loom checks that.
+            pool.with_mut(|amount| unsafe {
+                let has = *amount > 0;
+                *amount -= u32::from(has);
+                has
+            })
+        };
+        hunger.enter(wait_group, child.clone());
+        // SAFETY: under the lock of the claimants.
+        while !wait_group.with(|_| unsafe { self.pool.claim(draw) }) {
+            child.0.wait_for_budget();
+        }
+        hunger.leave(wait_group, child);
+    }
+
+    /// As `NurseryCore::with_whole`.
+    fn take_in_vain(&self) {
+        // SAFETY: the thread that calls this is the owner, and holds the lock.
+        self.nursery.wait_group.with(|_| unsafe { self.pool.own_locked(|_| ()) });
+    }
+
+    /// As `NurseryCore::put_own`.
+    fn put_own(&self) {
+        let Nursery { wait_group, hunger } = &self.nursery;
+        // SAFETY: as in `starve`.
+        let put = |pool: &mut UnsafeCell<u32>| pool.with_mut(|amount| unsafe { *amount += 1 });
+        // SAFETY: the thread that calls this is the owner.
+        match unsafe { self.pool.try_own(put) } {
+            Some(()) => hunger.owner_gave(wait_group),
+            None => wait_group.with(|shared| {
+                // SAFETY: the owner, with the lock.
+                unsafe { self.pool.own_locked(put) };
+                shared.starving.feed();
+            }),
+        }
+    }
+}
+
 fn spawn(nursery: &Arc<Nursery>, child: &Listed, policy: Policy) -> thread::JoinHandle<Ended> {
     let (nursery, child) = (nursery.clone(), child.clone());
     thread::spawn(move || nursery.starve(&child, policy))
@@ -192,6 +247,20 @@ fn a_child_that_starves_is_woken_by_a_gift() {
     });
 }
 
+#[test]
+fn a_child_that_starves_is_woken_by_what_the_owner_puts_back_without_the_lock() {
+    model(|| {
+        let (owned, child) = (Arc::new(Owned::new(1)), Listed(Arc::new(Child::running())));
+        let starving = {
+            let (owned, child) = (owned.clone(), child.clone());
+            thread::spawn(move || owned.starve(&child))
+        };
+        owned.take_in_vain();
+        owned.put_own();
+        starving.join().unwrap();
+    });
+}
+
 //= OWN:exhaust.told
 #[test]
 fn a_child_that_is_joined_learns_that_its_sibling_starves_too() {
@@ -213,6 +282,10 @@ fn the_models_find_hunger_that_nobody_hears_of() {
     finds(&[Mutant::JoinWithoutFence], "hunger::a_child_that_starves_learns_that_its_owner_joins_it");
     finds(&[Mutant::AwaitSilently], "hunger::a_child_that_starves_learns_that_its_owner_waits_for_all");
     finds(&[Mutant::FeedSilently], "hunger::a_child_that_starves_is_woken_by_a_gift");
+    finds(
+        &[Mutant::GiveSilently],
+        "hunger::a_child_that_starves_is_woken_by_what_the_owner_puts_back_without_the_lock",
+    );
     finds(
         &[Mutant::LastStarvesSilently],
         "hunger::a_child_that_is_joined_learns_that_its_sibling_starves_too",
