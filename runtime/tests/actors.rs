@@ -8,6 +8,7 @@ use mainspring::{
 };
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,6 +48,29 @@ fn with_actor(room: u32, least: Pool, f: impl FnOnce(&Cx, &Address<u32, u64>) + 
             .unwrap();
         })
         .unwrap();
+}
+
+#[test]
+fn a_message_that_nobody_handles_goes_before_its_sender_goes_on() {
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+    let ran = runtime.run(|cx| {
+        let (address, mailbox) = cx.mailbox::<Arc<()>, ()>(1, Pool::ZERO).unwrap();
+        cx.nursery(|n| {
+            let message = Arc::new(());
+            let (asked, other, refused) = (message.clone(), address.clone(), message.clone());
+            let sender =
+                n.builder().pool(grant(50)).spawn(move |cx| other.ask(cx, asked, grant(50))).unwrap();
+            while mailbox.is_empty() {
+                cx.yield_now();
+            }
+            drop(mailbox);
+            assert_eq!(sender.join(cx).unwrap(), Err(AskError::Failed));
+            assert_eq!(Arc::strong_count(&message), 2, "what was in the mailbox is gone");
+            assert_eq!(address.ask(cx, refused, grant(50)), Err(AskError::Refused(Refusal::Closed)));
+            assert_eq!(Arc::strong_count(&message), 1, "what was refused is gone");
+        })
+    });
+    ran.unwrap().unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! pool when the task has gone. What comes from abroad is the whole pool of the task that handles its message, and what is left of it
 //! leaves the runtime again with the reply. Only the host, which has the [`Runtime`], lets anything in.
 
-use super::{Address, AskError, Envelope, LEAST, ReplyTo, Unsent, most, put_to_root};
+use super::{Address, AskError, Envelope, LEAST, Letter, ReplyTo, Unsent, most, put_to_root};
 use crate::budget::{Pool, Unpayable};
 use crate::calls;
 use crate::channel::SendError;
@@ -25,10 +25,9 @@ pub(super) struct Outside<R> {
 }
 
 impl<R> Outside<R> {
-    /// Calls code of the host: its panic stays there. It has the rest of the grant, so none is left.
-    pub(super) fn tell(self, reply: Result<R, AskError>, left: Pool) -> Pool {
+    /// Calls code of the host, which has the rest of the grant from here on: its panic stays there.
+    pub(super) fn tell(self, reply: Result<R, AskError>, left: Pool) {
         let _ = foreign::tell_subscriber(|| (self.told)(reply, left));
-        Pool::ZERO
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -148,15 +147,11 @@ impl Runtime {
         if let Err(unpayable) = enough.take(&most(&address.least, &LEAST)) {
             return Err(Unsent { why: AskError::TooLittle(unpayable), message });
         }
-        let envelope = Envelope {
-            message: Some(message),
-            grant,
-            reply: Some(ReplyTo::Outside(Outside { told: Box::new(reply), cancelled })),
-            shared: address.shared.clone(),
-            foreign: None,
-        };
+        let to = ReplyTo::Outside(Outside { told: Box::new(reply), cancelled });
+        let letter = Box::new(Letter { message: Some(message), grant, to, ..Letter::default() });
+        let envelope = Envelope { letter: Some(letter), shared: address.shared.clone() };
         address.sender.send_blocking_timeout(envelope, Duration::ZERO).map_err(|SendError { why, value }| {
-            let (message, _) = value.unsent();
+            let message = value.unsent().message.take().expect("a message that was not handled");
             Unsent { why: AskError::Refused(why), message }
         })
     }

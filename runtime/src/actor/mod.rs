@@ -116,63 +116,115 @@ impl<M> fmt::Display for Unsent<M> {
 impl<M> std::error::Error for Unsent<M> {}
 
 /// What the two sides of a mailbox share beside the messages.
-struct Shared<R> {
-    replies: Replies<R>,
+struct Shared<M, R: Send> {
+    replies: Replies<M, R>,
     /// The runtime that it was made in.
     memory: Arc<Inner>,
 }
 
 /// Who gets a reply, and what is left of the grant.
 enum ReplyTo<R: Send> {
-    /// A task that waits.
+    Nobody,
+    /// A task that waits. The letter is its slot's.
     Task(SlotId),
     /// Somebody outside of the runtime.
     Outside(border::Outside<R>),
 }
 
-/// A message on its way. Whatever becomes of it, its grant goes somewhere.
-struct Envelope<M, R: Send> {
+/// What a message consists of. It is written and read in place: a copy of what was just written in parts waits for those writes. A letter
+/// that is back with its slot has neither message nor reply.
+struct Letter<M, R: Send> {
     message: Option<M>,
+    /// What was granted, and then what is left.
     grant: Pool,
-    reply: Option<ReplyTo<R>>,
-    shared: Arc<Shared<R>>,
+    to: ReplyTo<R>,
     /// The runtime of the sender, if it is not the mailbox's.
     foreign: Option<Arc<Inner>>,
+    /// What came of the message, once it is over.
+    reply: Option<Result<R, AskError>>,
+}
+
+impl<M, R: Send> Default for Letter<M, R> {
+    fn default() -> Self {
+        Self { message: None, grant: Pool::ZERO, to: ReplyTo::Nobody, foreign: None, reply: None }
+    }
+}
+
+/// A message on its way. Whatever becomes of it, its grant goes somewhere.
+struct Envelope<M, R: Send> {
+    /// `None` once it is over.
+    letter: Option<Box<Letter<M, R>>>,
+    shared: Arc<Shared<M, R>>,
 }
 
 impl<M, R: Send> Envelope<M, R> {
-    /// It is over: tells the sender that waits, or gives what is left to the root.
-    fn finish(&mut self, reply: Result<R, AskError>) {
-        let left = std::mem::take(&mut self.grant);
-        let unclaimed = match self.reply.take() {
-            Some(ReplyTo::Task(slot)) => self.shared.replies.fill(slot, reply, left),
-            Some(ReplyTo::Outside(outside)) => outside.tell(reply, left),
-            None => left,
-        };
-        put_to_root(self.foreign.as_ref().unwrap_or(&self.shared.memory), &unclaimed);
+    #[inline]
+    fn letter(&mut self) -> &mut Letter<M, R> {
+        self.letter.as_mut().expect("it is not over")
     }
 
-    /// Whether its sender has gone.
-    fn is_abandoned(&self) -> bool {
-        match &self.reply {
-            None => false,
-            Some(ReplyTo::Task(slot)) => self.shared.replies.is_abandoned(*slot),
-            Some(ReplyTo::Outside(outside)) => outside.is_cancelled(),
+    /// It is over, and the reply is in the letter: tells the sender that waits, or gives what is left to the root.
+    #[inline]
+    fn finish(&mut self) {
+        let Some(letter) = self.letter.take() else { return };
+        let unclaimed = match letter.to {
+            ReplyTo::Task(slot) if letter.foreign.is_none() => self.shared.replies.fill(slot, letter),
+            _ => return self.finish_rarely(letter),
+        };
+        if let Some(unclaimed) = unclaimed {
+            put_to_root(&self.shared.memory, &unclaimed);
         }
     }
 
-    /// It was not sent.
-    fn unsent(mut self) -> (M, Pool) {
-        self.reply = None;
-        let grant = std::mem::take(&mut self.grant);
-        (self.message.take().expect("a message that was not handled"), grant)
+    /// As [`Envelope::finish`], for a sender that is not a task of the mailbox's runtime, or does not wait.
+    #[inline(never)]
+    fn finish_rarely(&self, mut letter: Box<Letter<M, R>>) {
+        let foreign = letter.foreign.take();
+        let unclaimed = match letter.to {
+            ReplyTo::Task(slot) => self.shared.replies.fill(slot, letter),
+            ReplyTo::Outside(outside) => {
+                outside.tell(letter.reply.unwrap_or(Err(AskError::Failed)), letter.grant);
+                None
+            }
+            ReplyTo::Nobody => Some(letter.grant),
+        };
+        if let Some(unclaimed) = unclaimed {
+            put_to_root(foreign.as_ref().unwrap_or(&self.shared.memory), &unclaimed);
+        }
+    }
+
+    /// Whether its sender has gone.
+    #[inline]
+    fn is_abandoned(&self) -> bool {
+        match &self.letter.as_ref().expect("it is not over").to {
+            ReplyTo::Nobody => false,
+            ReplyTo::Task(slot) => self.shared.replies.is_abandoned(*slot),
+            ReplyTo::Outside(outside) => outside.is_cancelled(),
+        }
+    }
+
+    /// It is over without a reply.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, why: AskError) {
+        let letter = self.letter();
+        letter.reply = Some(Err(why));
+        // One that was not handled goes last: its destructor is the program's.
+        let _message = letter.message.take();
+        self.finish();
+    }
+
+    /// It was not sent: the letter, which is still full.
+    fn unsent(mut self) -> Box<Letter<M, R>> {
+        self.letter.take().expect("a message that was not handled")
     }
 }
 
 impl<M, R: Send> Drop for Envelope<M, R> {
+    #[inline]
     fn drop(&mut self) {
-        if self.reply.is_some() || self.grant != Pool::ZERO {
-            self.finish(Err(AskError::Failed));
+        if self.letter.is_some() {
+            self.fail(AskError::Failed);
         }
     }
 }
@@ -191,7 +243,7 @@ pub struct Mailbox<M, R: Send> {
 /// Where messages are sent to. Clones are the same address. When the last goes, the actor gets what is left and then ends.
 pub struct Address<M, R: Send> {
     sender: Sender<Envelope<M, R>>,
-    shared: Arc<Shared<R>>,
+    shared: Arc<Shared<M, R>>,
     least: Pool,
 }
 
@@ -265,33 +317,41 @@ fn most(a: &Pool, b: &Pool) -> Pool {
 }
 
 /// A reply that its sender waits for. On every way out what came back goes where the grant came from.
-struct Waiting<'a, R: Send> {
+struct Waiting<'a, M, R: Send> {
     cx: &'a Cx,
-    replies: &'a Replies<R>,
+    replies: &'a Replies<M, R>,
     slot: SlotId,
     source: Source,
     /// The slot is the sender's.
     is_open: bool,
 }
 
-impl<R: Send> Waiting<'_, R> {
+impl<M, R: Send> Waiting<'_, M, R> {
+    #[inline]
     fn wait(mut self, due_ns: Option<u64>, is_home: bool) -> Result<R, AskError> {
-        let Some((reply, left)) = self.replies.wait(self.cx, self.slot, due_ns, is_home) else {
+        let Some(letter) = self.replies.wait(self.cx, self.slot, due_ns, is_home) else {
             return Err(if std::thread::panicking() { AskError::Unwinding } else { AskError::TimedOut });
         };
         self.is_open = false;
-        give_back(self.cx, &left, self.source);
+        self.read(letter)
+    }
+
+    /// Takes the reply and the rest of the grant out of the letter, which goes back to its slot.
+    #[inline]
+    fn read(&self, mut letter: Box<Letter<M, R>>) -> Result<R, AskError> {
+        give_back(self.cx, &letter.grant, self.source);
+        let reply = letter.reply.take().expect("a letter comes back with a reply");
+        self.replies.put_back(self.cx, self.slot, letter);
         reply
     }
 }
 
-impl<R: Send> Drop for Waiting<'_, R> {
+impl<M, R: Send> Drop for Waiting<'_, M, R> {
     fn drop(&mut self) {
         if self.is_open
-            && let Some((reply, left)) = self.replies.abandon(self.cx, self.slot)
+            && let Some(letter) = self.replies.abandon(self.cx, self.slot)
         {
-            give_back(self.cx, &left, self.source);
-            drop(reply);
+            drop(self.read(letter));
         }
     }
 }
@@ -325,14 +385,18 @@ impl<M: Send, R: Send> Address<M, R> {
             let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
             cx.rt().timers.now_ns().saturating_add(ns)
         });
-        let source = self.pay(cx, grant)?;
-        let slot = self.shared.replies.open(cx);
-        // From here on the grant is in the envelope or in the slot, and goes back by this if the task is stopped.
+        let source = self.pay(cx, &grant)?;
+        let (slot, letter) = self.shared.replies.open(cx);
+        // From here on the grant is in the letter, and goes back by this if the task is stopped.
         let mut waiting = Waiting { cx, replies: &self.shared.replies, slot, source, is_open: true };
-        if let Err(unsent) = self.send(cx, message, grant, source, Some(ReplyTo::Task(slot)), timeout) {
+        if let Err((why, mut letter)) = self.send(cx, letter, message, &grant, timeout) {
             waiting.is_open = false;
-            self.shared.replies.take_back(cx, slot);
-            return Err(unsent.why);
+            give_back(cx, &letter.grant, source);
+            // It goes last: its destructor is the program's.
+            let _message = letter.message.take();
+            letter.foreign = None;
+            self.shared.replies.put_back(cx, slot, letter);
+            return Err(AskError::Refused(why));
         }
         waiting.wait(due_ns, self.is_home(cx))
     }
@@ -350,46 +414,48 @@ impl<M: Send, R: Send> Address<M, R> {
         grant: Pool,
         timeout: Option<Duration>,
     ) -> Result<(), Unsent<M>> {
-        match self.pay(cx, grant) {
-            Ok(source) => self.send(cx, message, grant, source, None, timeout),
-            Err(why) => Err(Unsent { why, message }),
-        }
+        let source = match self.pay(cx, &grant) {
+            Ok(source) => source,
+            Err(why) => return Err(Unsent { why, message }),
+        };
+        self.send(cx, Box::default(), message, &grant, timeout).map_err(|(why, mut letter)| {
+            give_back(cx, &letter.grant, source);
+            let message = letter.message.take().expect("a message that was not handled");
+            Unsent { why: AskError::Refused(why), message }
+        })
     }
 
     /// Takes the grant from the sender.
     #[inline]
-    fn pay(&self, cx: &Cx, grant: Pool) -> Result<Source, AskError> {
+    fn pay(&self, cx: &Cx, grant: &Pool) -> Result<Source, AskError> {
         calls::count(cx);
         if !grant.covers(&self.least) {
-            let mut little = grant;
+            let mut little = *grant;
             little.take(&self.least).map_err(AskError::TooLittle)?;
         }
-        take_for_message(cx, &grant).map_err(AskError::Unpayable)
+        take_for_message(cx, grant).map_err(AskError::Unpayable)
     }
 
+    /// Sends the message in this letter, which comes back, still full, if it is refused.
     #[inline]
     fn send(
         &self,
         cx: &Cx,
+        mut letter: Box<Letter<M, R>>,
         message: M,
-        grant: Pool,
-        source: Source,
-        reply: Option<ReplyTo<R>>,
+        grant: &Pool,
         timeout: Option<Duration>,
-    ) -> Result<(), Unsent<M>> {
-        let shared = self.shared.clone();
-        let foreign = (!self.is_home(cx)).then(|| cx.rt().memory());
-        let envelope = Envelope { message: Some(message), grant, reply, shared, foreign };
+    ) -> Result<(), (Refusal, Box<Letter<M, R>>)> {
+        letter.message = Some(message);
+        letter.grant = *grant;
+        letter.foreign = (!self.is_home(cx)).then(|| cx.rt().memory());
+        let envelope = Envelope { letter: Some(letter), shared: self.shared.clone() };
         let sent = match timeout {
             None => self.sender.send(cx, envelope),
             Some(Duration::ZERO) => self.sender.try_send(cx, envelope),
             Some(timeout) => self.sender.send_timeout(cx, envelope, timeout),
         };
-        sent.map_err(|SendError { why, value }| {
-            let (message, grant) = value.unsent();
-            give_back(cx, &grant, source);
-            Unsent { why: AskError::Refused(why), message }
-        })
+        sent.map_err(|SendError { why, value }| (why, value.unsent()))
     }
 
     /// Closes the mailbox: the actor gets what is in it, and then ends.

@@ -1,12 +1,13 @@
 //! Where replies meet the senders that wait for them: the slots of one mailbox, under one lock.
 //!
-//! A slot is not memory of its own: a mailbox keeps those that it has needed. If the sender and the actor are of one worker, that takes the
+//! Each slot has a letter. The message goes out in it, and the reply comes back in it: what goes through the mailbox is its address, and
+//! nothing is copied on the way. A mailbox keeps the slots that it has needed. If the sender and the actor are of one worker, that takes the
 //! lock without an atomic read-modify-write, and goes from the one straight over to the other.
 //!
-//! Conserved: a reply, and what is left of its grant, is taken once: by the sender, or by the one that fills the slot after the
-//! sender has gone. A slot is free again when both have let go of it.
+//! Conserved: a letter is with its slot, with its sender, or on its way. A reply, and what is left of its grant, is taken once: by the
+//! sender, or by the one that fills the slot after the sender has gone. A slot is free again when both have let go of it.
 
-use super::AskError;
+use super::{Letter, ReplyTo};
 use crate::budget::Pool;
 use crate::cx::{Cx, TaskId};
 use crate::protocol::bias::{BiasedGuard, BiasedLock};
@@ -21,17 +22,25 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotId(usize);
 
-/// A reply, and what is left of its grant.
-pub(super) type Filled<R> = (Result<R, AskError>, Pool);
-
-enum Slot<R> {
-    /// Nobody's. The next that is free.
-    Free(Option<SlotId>),
-    /// There is no reply yet, and this task waits.
-    Asked(Option<TaskPtr>),
-    Full(Result<R, AskError>, Pool),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody's.
+    Free,
+    /// There is no reply yet.
+    Asked,
+    /// The reply is in the letter.
+    Full,
     /// The sender has gone.
     Abandoned,
+}
+
+/// Not an enum with the letter in it: that would be copied as a whole at each step.
+struct Slot<M, R: Send> {
+    state: State,
+    /// The task that waits.
+    sender: Option<TaskPtr>,
+    /// While it is free, and when the reply has come.
+    letter: Option<Box<Letter<M, R>>>,
 }
 
 /// How long a sender waits.
@@ -42,9 +51,9 @@ enum Until {
     Timeout(Duration),
 }
 
-struct Inside<R> {
-    slots: Vec<Slot<R>>,
-    free: Option<SlotId>,
+struct Inside<M, R: Send> {
+    slots: Vec<Slot<M, R>>,
+    free: Vec<SlotId>,
     alarm: Option<Alarm>,
 }
 
@@ -65,126 +74,138 @@ impl Alarm {
     }
 }
 
-// A task is named to be woken, from any thread. A reply moves between threads only if it is `Send`.
+// A task is named to be woken, from any thread. A letter moves between threads only if what is in it is `Send`.
 #[allow(unsafe_code)]
 // SAFETY: as said; a record is memory of its runtime's slab, not of a thread.
-unsafe impl<R: Send> Send for Inside<R> {}
+unsafe impl<M: Send, R: Send> Send for Inside<M, R> {}
 
-impl<R> Inside<R> {
-    fn set_free(&mut self, id: SlotId) -> Slot<R> {
-        let slot = std::mem::replace(&mut self.slots[id.0], Slot::Free(self.free));
-        self.free = Some(id);
-        slot
+impl<M, R: Send> Slot<M, R> {
+    /// The task that waits for the reply.
+    #[inline]
+    fn asker(&self) -> Option<TaskPtr> {
+        self.sender.filter(|_| self.state == State::Asked)
     }
 
-    /// The reply, if it has come. The slot is free then.
     #[inline]
-    fn take(&mut self, id: SlotId) -> Option<Filled<R>> {
-        if !matches!(self.slots[id.0], Slot::Full(..)) {
-            return None;
-        }
-        match self.set_free(id) {
-            Slot::Full(reply, left) => Some((reply, left)),
-            _ => unreachable!("just looked"),
-        }
+    fn fill(&mut self, letter: Box<Letter<M, R>>) {
+        self.state = State::Full;
+        self.letter = Some(letter);
     }
 }
 
-pub(super) struct Replies<R>(BiasedLock<Inside<R>>);
-
-impl<R: Send> Replies<R> {
-    pub(super) fn new() -> Self {
-        Self(BiasedLock::new(Inside { slots: Vec::new(), free: None, alarm: None }))
+impl<M, R: Send> Inside<M, R> {
+    /// Nobody relies on the slot any more, and its letter is back.
+    #[inline]
+    fn set_free(&mut self, id: SlotId, letter: Box<Letter<M, R>>) {
+        let slot = &mut self.slots[id.0];
+        slot.state = State::Free;
+        slot.letter = Some(letter);
+        self.free.push(id);
     }
 
-    fn lock<'a>(&'a self, here: Option<&'a Worker>) -> BiasedGuard<'a, Inside<R>> {
+    /// The letter with the reply, if that has come.
+    #[inline]
+    fn take(&mut self, id: SlotId) -> Option<Box<Letter<M, R>>> {
+        let slot = &mut self.slots[id.0];
+        if slot.state == State::Full { slot.letter.take() } else { None }
+    }
+}
+
+pub(super) struct Replies<M, R: Send>(BiasedLock<Inside<M, R>>);
+
+impl<M, R: Send> Replies<M, R> {
+    pub(super) fn new() -> Self {
+        Self(BiasedLock::new(Inside { slots: Vec::new(), free: Vec::new(), alarm: None }))
+    }
+
+    fn lock<'a>(&'a self, here: Option<&'a Worker>) -> BiasedGuard<'a, Inside<M, R>> {
         self.0.lock(here.map(Worker::section_flag))
     }
 
-    /// A slot for one reply.
-    pub(super) fn open(&self, cx: &Cx) -> SlotId {
+    /// A slot for one reply, and its letter.
+    #[inline]
+    pub(super) fn open(&self, cx: &Cx) -> (SlotId, Box<Letter<M, R>>) {
         let mut inside = self.lock(Some(cx.task().worker()));
-        let asked = Slot::Asked(None);
-        match inside.free {
-            Some(id) => {
-                let Slot::Free(next) = std::mem::replace(&mut inside.slots[id.0], asked) else {
-                    unreachable!("the list is of free slots")
-                };
-                inside.free = next;
-                id
-            }
-            None => {
-                inside.slots.push(asked);
-                SlotId(inside.slots.len() - 1)
-            }
-        }
+        let Some(id) = inside.free.pop() else {
+            let id = SlotId(inside.slots.len());
+            inside.slots.push(Slot { state: State::Asked, sender: None, letter: None });
+            return (id, Box::new(Letter { to: ReplyTo::Task(id), ..Letter::default() }));
+        };
+        let slot = &mut inside.slots[id.0];
+        (slot.state, slot.sender) = (State::Asked, None);
+        (id, slot.letter.take().expect("a free slot has its letter"))
     }
 
-    /// Leaves the reply there. What is left of the grant if its sender has gone.
+    /// Leaves the letter there, with the reply in it. What is left of the grant if its sender has gone.
     #[inline]
-    pub(super) fn fill(&self, id: SlotId, reply: Result<R, AskError>, left: Pool) -> Pool {
+    pub(super) fn fill(&self, id: SlotId, letter: Box<Letter<M, R>>) -> Option<Pool> {
         let here = here();
         // A sender that waits on this worker is handed the reply and made ready in one section.
         if let Some(worker) = here
             && let Some(mut inside) = self.0.lock_at_home(worker.section_flag())
-            && let Slot::Asked(Some(sender)) = inside.slots[id.0]
+            && let Some(sender) = inside.slots[id.0].asker()
             && sender.state.wake_inside(&sender.home, inside.section())
         {
-            inside.slots[id.0] = Slot::Full(reply, left);
+            inside.slots[id.0].fill(letter);
             drop(inside);
             worker.push_woken_at_home(sender);
-            return Pool::ZERO;
+            return None;
         }
-        self.fill_slowly(here, id, reply, left)
+        self.fill_slowly(here, id, letter)
     }
 
     #[inline(never)]
-    fn fill_slowly(&self, here: Option<&Worker>, id: SlotId, reply: Result<R, AskError>, left: Pool) -> Pool {
+    fn fill_slowly(&self, here: Option<&Worker>, id: SlotId, mut letter: Box<Letter<M, R>>) -> Option<Pool> {
         let mut inside = self.lock(here);
         // Once the reply is there, the sender may go, and its runtime with it. A runtime does not go while one of its own tasks runs.
         let stays = |sender: &TaskPtr| here.is_some_and(|here| here.is_of_runtime_of(sender));
-        let goes = |slot: &Slot<R>| matches!(slot, Slot::Asked(Some(sender)) if !stays(sender));
+        let goes = |slot: &Slot<M, R>| slot.asker().is_some_and(|sender| !stays(&sender));
         if inside.is_at_home() && goes(&inside.slots[id.0]) {
             // It is woken under the lock, which must not be a section of this worker then.
             drop(inside);
             inside = self.0.lock(None);
         }
-        match inside.slots[id.0] {
-            Slot::Asked(sender) => {
-                inside.slots[id.0] = Slot::Full(reply, left);
-                match sender {
-                    Some(sender) if stays(&sender) => {
-                        drop(inside);
-                        sender.wake(Event::Wake);
-                    }
-                    Some(sender) => sender.wake(Event::Wake),
-                    None => {}
-                }
-                Pool::ZERO
-            }
-            _ => {
-                inside.set_free(id);
-                drop(inside);
-                // Outside of the lock: its destructor is the program's.
-                drop(reply);
-                left
-            }
+        let slot = &mut inside.slots[id.0];
+        if slot.state != State::Asked {
+            let (reply, left) = (letter.reply.take(), letter.grant);
+            inside.set_free(id, letter);
+            drop(inside);
+            // Outside of the lock: its destructor is the program's.
+            drop(reply);
+            return Some(left);
         }
+        let sender = slot.asker();
+        slot.fill(letter);
+        match sender {
+            Some(sender) if stays(&sender) => {
+                drop(inside);
+                sender.wake(Event::Wake);
+            }
+            Some(sender) => sender.wake(Event::Wake),
+            None => {}
+        }
+        None
     }
 
-    /// Waits for the reply until `due_ns`, and takes it with what is left of its grant: the slot is free then. `None` if time was over, or
-    /// the task must not wait. `is_home`: the task is of the mailbox's runtime.
+    /// Waits for the reply until `due_ns`, and takes the letter that it is in, which is to come back. `None` if time was over, or the task
+    /// must not wait. `is_home`: the task is of the mailbox's runtime.
     #[inline]
-    pub(super) fn wait(&self, cx: &Cx, id: SlotId, due_ns: Option<u64>, is_home: bool) -> Option<Filled<R>> {
+    pub(super) fn wait(
+        &self,
+        cx: &Cx,
+        id: SlotId,
+        due_ns: Option<u64>,
+        is_home: bool,
+    ) -> Option<Box<Letter<M, R>>> {
         let task = cx.task();
         let alarm_ns = due_ns.filter(|_| is_home).and_then(|due_ns| self.set_alarm(cx, due_ns));
         if due_ns.is_none() || alarm_ns.is_some() {
             if let Some(mut inside) = self.0.lock_at_home(task.worker().section_flag())
-                && matches!(inside.slots[id.0], Slot::Asked(_))
+                && inside.slots[id.0].state == State::Asked
                 && cx.purse().is_none()
                 && !std::thread::panicking()
             {
-                inside.slots[id.0] = Slot::Asked(Some(cx.task_ptr()));
+                inside.slots[id.0].sender = Some(cx.task_ptr());
                 if task.worker().hand_over(task, inside.section(), WaitReason::Call) {
                     inside.was_ended();
                 }
@@ -250,16 +271,14 @@ impl<R: Send> Replies<R> {
     }
 
     #[inline(never)]
-    fn wait_slowly(&self, cx: &Cx, id: SlotId, until: Until) -> Option<Filled<R>> {
+    fn wait_slowly(&self, cx: &Cx, id: SlotId, until: Until) -> Option<Box<Letter<M, R>>> {
         let who = Who::Task(cx);
         let at_home = {
             let mut inside = self.lock(who.worker());
-            if let Slot::Asked(sender) = &mut inside.slots[id.0] {
-                *sender = Some(cx.task_ptr());
-            }
+            inside.slots[id.0].sender = Some(cx.task_ptr());
             inside.is_at_home() && matches!(until, Until::Alarm(_)) && who.move_in()
         };
-        let is_full = || matches!(self.lock(who.worker()).slots[id.0], Slot::Full(..));
+        let is_full = || self.lock(who.worker()).slots[id.0].state == State::Full;
         let waited = match until {
             Until::Timeout(timeout) => who.wait_until(is_full, WaitReason::Call, Some(timeout)),
             Until::Alarm(alarm_ns) => {
@@ -278,30 +297,31 @@ impl<R: Send> Replies<R> {
         self.take(cx, id)
     }
 
-    /// The reply, if it has come.
+    /// The letter with the reply, if that has come.
     #[inline]
-    fn take(&self, cx: &Cx, id: SlotId) -> Option<Filled<R>> {
+    fn take(&self, cx: &Cx, id: SlotId) -> Option<Box<Letter<M, R>>> {
         self.lock(Some(cx.task().worker())).take(id)
     }
 
-    /// The sender goes: with the reply, if it has come.
-    pub(super) fn abandon(&self, cx: &Cx, id: SlotId) -> Option<Filled<R>> {
+    /// The sender goes: with the letter and the reply, if that has come.
+    pub(super) fn abandon(&self, cx: &Cx, id: SlotId) -> Option<Box<Letter<M, R>>> {
         let mut inside = self.lock(Some(cx.task().worker()));
         let filled = inside.take(id);
         if filled.is_none() {
-            inside.slots[id.0] = Slot::Abandoned;
+            inside.slots[id.0].state = State::Abandoned;
         }
         filled
     }
 
-    /// The message was not sent.
-    pub(super) fn take_back(&self, cx: &Cx, id: SlotId) {
-        self.lock(Some(cx.task().worker())).set_free(id);
+    /// The sender is done with the letter, which is empty.
+    #[inline]
+    pub(super) fn put_back(&self, cx: &Cx, id: SlotId, letter: Box<Letter<M, R>>) {
+        self.lock(Some(cx.task().worker())).set_free(id, letter);
     }
 
     /// Whether the sender has gone.
     pub(super) fn is_abandoned(&self, id: SlotId) -> bool {
-        matches!(self.lock(here()).slots[id.0], Slot::Abandoned)
+        self.lock(here()).slots[id.0].state == State::Abandoned
     }
 }
 

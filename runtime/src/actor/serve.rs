@@ -6,7 +6,7 @@
 //! Conserved: the actor pays for what its handling task receives. It gives that task the right to so many receives, which leaves the
 //! actor's budget beforehand. What is not used of it comes back when the task ends.
 
-use super::{AskError, Envelope, Mailbox};
+use super::{AskError, Envelope, Mailbox, ReplyTo};
 use crate::budget::{Budget, Pool};
 use crate::calls::CALL_OPS;
 use crate::channel::Refusal;
@@ -151,11 +151,11 @@ impl<M: Send, R: Send> Mailbox<M, R> {
         }
         let actor = cx.task_ptr();
         let Some(most) = cx.caps().spawn().map(|cap| cap.child_budget()) else {
-            first.end(cx.task(), Err(AskError::NotSpawned(SpawnError::NotPermitted)));
+            first.refuse(cx.task(), AskError::NotSpawned(SpawnError::NotPermitted));
             return Ok(Ended::Unpaid);
         };
-        if first.grant.take(&ONE_SPAWN).is_err() {
-            first.end(cx.task(), Err(AskError::NotSpawned(SpawnError::SpawnBudgetExhausted)));
+        if first.letter().grant.take(&ONE_SPAWN).is_err() {
+            first.refuse(cx.task(), AskError::NotSpawned(SpawnError::SpawnBudgetExhausted));
             return Ok(Ended::Unpaid);
         }
         let mut first = Some(first);
@@ -188,8 +188,8 @@ impl<M: Send, R: Send> Mailbox<M, R> {
             Ok(Ok(Err(error))) => Err(ServeError::Handler(error)),
             Ok(Err(error)) => {
                 if let Some(mut first) = first {
-                    first.grant.put(&spawn);
-                    first.end(cx.task(), Err(AskError::NotSpawned(error)));
+                    first.letter().grant.put(&spawn);
+                    first.refuse(cx.task(), AskError::NotSpawned(error));
                 }
                 Ok(Ended::Unpaid)
             }
@@ -199,15 +199,25 @@ impl<M: Send, R: Send> Mailbox<M, R> {
 }
 
 impl<M, R: Send> Envelope<M, R> {
-    /// It is over. What is left of a message that asks for no reply stays with the actor's nursery.
+    /// It was handled. What is left of a message that asks for no reply stays with the actor's nursery.
     #[inline]
-    fn end(&mut self, actor: &Task, reply: Result<R, AskError>) {
-        if self.reply.is_some() {
-            self.finish(reply);
-        } else {
-            let left = std::mem::take(&mut self.grant);
-            actor.nursery().put_back(&left);
-            drop(reply);
+    fn end(&mut self, actor: &Task) {
+        self.leave_rest(actor);
+        self.finish();
+    }
+
+    /// It is over without a reply. What is left stays as in [`Envelope::end`].
+    #[cold]
+    fn refuse(&mut self, actor: &Task, why: AskError) {
+        self.leave_rest(actor);
+        self.fail(why);
+    }
+
+    #[inline]
+    fn leave_rest(&mut self, actor: &Task) {
+        let letter = self.letter();
+        if matches!(letter.to, ReplyTo::Nobody) {
+            actor.nursery().put_back(&std::mem::take(&mut letter.grant));
         }
     }
 }
@@ -224,9 +234,9 @@ impl Handling<'_> {
         if envelope.is_abandoned() {
             return;
         }
-        if envelope.grant.take(&ONE_SPAWN).is_err() {
+        if envelope.letter().grant.take(&ONE_SPAWN).is_err() {
             let refused = AskError::NotSpawned(SpawnError::SpawnBudgetExhausted);
-            return envelope.end(&self.actor, Err(refused));
+            return envelope.refuse(&self.actor, refused);
         }
         self.handle(envelope, state, handler);
     }
@@ -239,13 +249,15 @@ impl Handling<'_> {
         state: &mut S,
         handler: &(impl Fn(&mut S, &Cx, M) -> R + Sync),
     ) {
-        let message = envelope.message.take().expect("it is handled once");
-        self.begin(std::mem::take(&mut envelope.grant));
+        let letter = envelope.letter();
+        let message = letter.message.take().expect("it is handled once");
+        self.begin(&mut letter.grant);
         let cx = self.cx;
-        let handled = catch_unwind(AssertUnwindSafe(|| handler(state, cx, message)));
-        envelope.grant = self.end();
+        let reply = &mut letter.reply;
+        let handled = catch_unwind(AssertUnwindSafe(|| *reply = Some(Ok(handler(state, cx, message)))));
+        self.end(&mut letter.grant);
         match handled {
-            Ok(reply) => envelope.end(&self.actor, Ok(reply)),
+            Ok(()) => envelope.end(&self.actor),
             Err(payload) => self.failed(envelope, payload),
         }
     }
@@ -253,10 +265,8 @@ impl Handling<'_> {
     /// The grant is the task's budget, and its own pool what does not fit: so the handler can send a part of it on with a message of
     /// its own.
     #[inline]
-    fn begin(&mut self, mut grant: Pool) {
+    fn begin(&mut self, grant: &mut Pool) {
         let task = self.cx.task();
-        let budget = grant.narrow().min(self.most);
-        grant.take(&budget.into()).expect("no more than there is");
         // Messages that need no op give way, too.
         self.slice = match self.slice.checked_sub(CALL_OPS) {
             Some(less) => less,
@@ -265,18 +275,21 @@ impl Handling<'_> {
                 task.slice_ops()
             }
         };
+        let budget = grant.narrow().min(self.most);
+        grant.take(&budget.into()).expect("no more than there is");
         self.fuel = task.begin_budget(budget, self.slice);
-        if grant != Pool::ZERO {
-            task.nursery().change_ext(task, |ext| ext.own_pool = Some(grant));
+        if *grant != Pool::ZERO {
+            let own = std::mem::take(grant);
+            task.nursery().change_ext(task, |ext| ext.own_pool = Some(own));
         }
     }
 
     /// Takes what is left, and forgets what only the message before counts for.
     #[inline]
-    fn end(&mut self) -> Pool {
+    fn end(&mut self, left: &mut Pool) {
         let task = self.cx.task();
         let fuel = task.fuel.load(Ordering::Relaxed);
-        let mut left = Pool::from(task.take_budget());
+        *left = Pool::from(task.take_budget());
         // It used some of the slice, or began another.
         self.slice = match self.fuel.checked_sub(fuel) {
             Some(used) => self.slice - used,
@@ -289,7 +302,6 @@ impl Handling<'_> {
                 (ext.cleanup_ops, ext.channels) = (None, 0);
             });
         }
-        left
     }
 
     #[cold]
@@ -298,9 +310,9 @@ impl Handling<'_> {
         if let Some(TaskError::BudgetExhausted(component)) = error {
             let component = *component;
             StopUnwind::is_over(payload);
-            return envelope.end(&self.actor, Err(AskError::Exhausted(component)));
+            return envelope.refuse(&self.actor, AskError::Exhausted(component));
         }
-        envelope.end(&self.actor, Err(AskError::Failed));
+        envelope.refuse(&self.actor, AskError::Failed);
         resume_unwind(payload)
     }
 }
