@@ -155,7 +155,8 @@ impl Sent {
             match net.spent.first(&self.grant.id, self.grant.amount, first).await {
                 Ok(Record::Taken { by }) if now_ms() > lost_after => {
                     // Whatever this comes to is there at the next look.
-                    if net.spent.go_on(&self.grant.id, &by, &Record::Lost { by: by.clone() }).await.is_err() {
+                    let lost = Record::Lost { by: by.clone() };
+                    if !matches!(net.spent.go_on(&self.grant.id, &by, &lost).await, Ok(Some(_))) {
                         sleep(LOOK).await;
                     }
                     continue;
@@ -216,11 +217,11 @@ impl Sent {
     }
 
     /// Whether the record of a signed grant says the same as its receipt: any node that is believed could sign one, but the record says who
-    /// has taken the grant. `None` if the server does not say.
+    /// has taken the grant. Where there is no record, nobody has. `None` if the server does not say.
     async fn is_confirmed(&self, net: &Net, receipt: &Receipt) -> Option<bool> {
         let settled = Record::Settled { by: receipt.by.clone(), rest: receipt.rest };
         let recorded = net.spent.go_on(&receipt.id, &receipt.by, &settled).await;
-        recorded.ok().map(|recorded| recorded == settled)
+        recorded.ok().map(|recorded| recorded == Some(settled))
     }
 
     /// Has a record say what the receipt does, with others. The other node does so, too, if it does not learn of it: one of the two lives

@@ -603,7 +603,7 @@ impl Served {
             let began = Instant::now();
             // A server that is away comes back, or the sender takes it as lost: the same bound.
             while began.elapsed() < crate::grant::LONGEST_VALIDITY {
-                if spent.go_on(&grant.id, &by, &settled).await.is_ok() {
+                if let Ok(Some(_)) = spent.go_on(&grant.id, &by, &settled).await {
                     break;
                 }
                 sleep(Duration::from_millis(500)).await;

@@ -123,21 +123,17 @@ impl Spent {
             || self.0.get(key).await.is_ok_and(|there| there == Some(value))
     }
 
-    /// Goes on from `Taken` by this life to `next`. Returns the record that is there afterwards, which may be another's.
-    pub async fn go_on(&self, id: &str, by: &str, next: &Record) -> Result<Record, Error> {
-        let Some((revision, there)) = self.read(id).await? else {
-            return Err(Error::Nats {
-                doing: "settling a grant",
-                cause: Box::new(std::io::Error::from(std::io::ErrorKind::NotFound)),
-            });
-        };
+    /// Goes on from `Taken` by this life to `next`. Returns the record that is there afterwards, which may be another's; `None` if nobody
+    /// has taken the grant.
+    pub async fn go_on(&self, id: &str, by: &str, next: &Record) -> Result<Option<Record>, Error> {
+        let Some((revision, there)) = self.read(id).await? else { return Ok(None) };
         if there.state != (Record::Taken { by: by.to_owned() }) {
-            return Ok(there.state);
+            return Ok(Some(there.state));
         }
         match self.0.update(id, encode(there.amount, next), revision).await {
-            Ok(_) => Ok(next.clone()),
+            Ok(_) => Ok(Some(next.clone())),
             Err(error) => match self.read(id).await? {
-                Some((_, now)) if now != there => Ok(now.state),
+                Some((_, now)) if now != there => Ok(Some(now.state)),
                 _ => Err(Error::nats("settling a grant", error)),
             },
         }

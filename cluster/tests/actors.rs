@@ -385,11 +385,14 @@ async fn a_receipt_of_a_node_that_did_not_take_the_grant_brings_nothing_back() {
     let _work = bert.export("work", address, 4).await.expect("it is exported");
     let (here, anna) = believing_two(&server).await;
     let before = here.root_pool().ops;
-    // Otto sees the message, and says first that all of it is left: bert would have used it for nothing.
-    let otto = forging(&server, false, async |grant: &Grant| Receipt {
-        id: grant.id.clone(),
-        by: "otto#1/0".into(),
-        rest: grant.amount,
+    // Otto sees the message, and says before bert does that all of it is left: bert would have used it for nothing.
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let records = Spent::open(&on).await.expect("the bucket");
+    let otto = forging(&server, false, async move |grant: &Grant| {
+        while records.read(&grant.id).await.expect("the server").is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Receipt { id: grant.id.clone(), by: "otto#1/0".into(), rest: grant.amount }
     });
     let (otto, work) = (otto.await, anna.actor("work"));
     let grant = Pool { syscalls: 10_000, ..ops(5_000) };
@@ -401,6 +404,27 @@ async fn a_receipt_of_a_node_that_did_not_take_the_grant_brings_nothing_back() {
     assert!(balance.is_conserved() && balance.lost.is_empty(), "{balance:?}");
     assert!((1_000..2_000).contains(&balance.used.ops), "{balance:?}");
     assert_eq!(here.root_pool().ops, before - balance.used.ops);
+    assert_eq!(Model::at_rest(&server.url()).await, Model::said(&balance));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_whose_grant_nobody_took_is_not_believed() {
+    let server = Server::start();
+    let (here, anna) = believing_two(&server).await;
+    let before = here.root_pool().ops;
+    // Otto serves the name, takes nothing, and says that it has used half of it.
+    let otto = forging(&server, true, async |grant: &Grant| Receipt {
+        id: grant.id.clone(),
+        by: "otto#1/0".into(),
+        rest: Amount { ops: grant.amount.ops / 2, ..grant.amount },
+    });
+    let (otto, work) = (otto.await, anna.actor("work"));
+    let (reply, ()) = tokio::join!(work.ask_outside(b"1000".to_vec(), ops(5_000), LONG), otto);
+    assert_eq!(reply, Err(CallError::Failed), "nobody took the grant, so nobody did the work");
+    nothing_in_flight(&anna).await;
+    let balance = anna.balance();
+    assert!(balance.is_conserved() && balance.lost.is_empty() && balance.used.ops == 0, "{balance:?}");
+    assert_eq!(here.root_pool().ops, before, "all of it is back");
     assert_eq!(Model::at_rest(&server.url()).await, Model::said(&balance));
 }
 
