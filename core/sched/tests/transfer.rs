@@ -104,24 +104,6 @@ fn a_migration_counts_when_the_thread_is_queued_elsewhere_and_never_at_first() {
     assert_eq!(migrations(&to, seat), 1, "staying is not moving");
 }
 
-#[test]
-fn a_thread_that_is_handed_to_a_cpu_that_idles_is_looked_for_at_once() {
-    for idles in [true, false] {
-        let (mut from, mut to) = (Rig::on(0, Policy::Eevdf), Rig::on(1, Policy::Eevdf));
-        let seat = from.thread(64);
-        from.start();
-        from.pass(us(10)).block();
-        if !idles {
-            to.thread(64);
-            to.start();
-        }
-        let removed = from.cpu.remove(from.now, seat).expect("asleep");
-        let (seat, woken) = to.cpu.accept(from.now, removed.entity, Via::HandOff).expect("room");
-        assert_eq!(to.cpu.state(seat), Ok(State::Direct));
-        assert_eq!(woken.reschedule, idles, "a thread that runs goes first, and none runs where a CPU idles");
-    }
-}
-
 //= EVO:hot-path EVO:S1.state-split
 #[test]
 fn a_decision_touches_its_own_cpu_only() {

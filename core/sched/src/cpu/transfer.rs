@@ -101,8 +101,7 @@ impl Cpu {
             self.fair.sleep(slot);
         }
         let direct = via == Via::HandOff && self.publish_direct(now, slot);
-        // The direct target goes on when the running thread stops. Where none runs, that is now.
-        let reschedule = if direct { self.current.is_none() } else { self.publish(now, slot) };
+        let reschedule = if direct { false } else { self.publish(now, slot) };
         Ok((Seat { slot, thread }, Woken { reschedule, permit: None }))
     }
 
