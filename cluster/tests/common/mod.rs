@@ -47,6 +47,23 @@ impl Process {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).expect("a process");
         // One that has ended by itself is ours until it is waited for.
         kill_process(pid, signal).expect("it is ours");
+        if signal == Signal::STOP {
+            // One thread takes the signal and stops the others. Where CPUs are busy they go on until that one has run.
+            while !self.has_stopped() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Whether no thread of it runs any more.
+    fn has_stopped(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.0.id())) else { return true };
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // The name is in parentheses, and may have any others in it. A thread that has ended has no state.
+            let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
+            state.is_none_or(|state| "TtZX".contains(state))
+        })
     }
 
     /// kill -9.
