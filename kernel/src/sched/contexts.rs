@@ -190,13 +190,12 @@ fn has_lent(thread: ThreadRef) -> bool {
     })
 }
 
-/// `thread`, which was to be woken and was not, may have lent its context: the loan is called in, and the thread woken.
+/// `thread`, which was to be woken and was not, may have lent its context: the loan is called in, and the thread woken. It is also woken
+/// if it has lent none: another CPU may have brought the context back since the thread was looked at, and left it to wait on.
 #[cold]
 pub fn call_in(thread: ThreadRef, end: CallEnd) {
-    if has_lent(thread) {
-        return_loan(thread, end);
-        let _woken = placement::wake(&mut Kernel, thread);
-    }
+    return_loan(thread, end);
+    let _woken = placement::wake(&mut Kernel, thread);
 }
 
 /// The thread whose context `thread` serves a call on.
