@@ -461,7 +461,9 @@ pub fn serve_for_ever() -> i64 {
 /// A server that is killed while it serves: the caller is told, and has its context back.
 //= ARCH:donation.cancel
 fn server_killed(of: Context) {
-    for _ in 0..3 {
+    let mut lent = 0;
+    // A server that runs elsewhere when it receives serves on what it has, and is killed all the same.
+    for _ in 0..20 {
         let server = child("serve-for-ever", &[("serve:k", caps::need("serve:k"))]);
         let caller = on_its_cpu(of, move || {
             of.bind().expect("it is free");
@@ -469,10 +471,14 @@ fn server_killed(of: Context) {
             of.unbind().expect("the caller has its context back");
             0
         });
-        assert!(caps::comes_true(MS / 4, || info(of).lent), "it was never lent");
+        lent += u32::from(caps::comes_true(MS / 4, || info(of).lent));
         killed(server);
         assert_eq!(ended(caller), 0);
+        if lent == 3 {
+            break;
+        }
     }
+    assert_eq!(lent, 3, "it was lent too seldom");
     say!("scheduling-context: endpoint_server_killed=ok");
 }
 
