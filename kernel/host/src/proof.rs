@@ -541,6 +541,7 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: endpoint_revoked=ok",
             "scheduling-context: endpoint_server_killed=ok",
             "scheduling-context: endpoint_caller_killed=ok",
+            "scheduling-context: endpoint_dropped=ok",
             "scheduling-context: forged_ids=ok budget_exhausted=ok",
             "scheduling-context: counters=ok",
             "scheduling-context: stale_notification=staleGeneration",

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod donation;
+mod dropped;
 mod ends;
 
 use alloc::sync::Arc;
@@ -29,6 +30,7 @@ fn main() -> i64 {
         "make-contexts" => return ends::make_contexts(),
         "serve-for-ever" => return donation::serve_for_ever(),
         "call-until-killed" => return donation::call_until_killed(),
+        "call-once" => return dropped::call_once(),
         _ => {}
     }
     let (first, second) = (context("context:a"), context("context:b"));
@@ -40,6 +42,7 @@ fn main() -> i64 {
     ends_with_its_thread(made);
     ends::cases(first);
     donation::cases(first, second);
+    dropped::case(first);
     named_in_requests(first);
     revoke(made);
     counters();
