@@ -1,7 +1,11 @@
 //! `make bench-lang`: what checks cost compiled programs, in two meters, and how far compiled code is from Rust.
 //!
 //! Six loops, each compiled three times: without checks, with the checks that count ops, and under the meter of time, which polls with a
-//! load where checks stand. They run turn by turn, and the least processor time of each counts: the run that the host disturbed least. Nothing is
+//! load where checks stand. They run turn by turn, and the least processor time of each counts: the run that the host disturbed least.
+//!
+//! The same code takes another time at another address, by more than a check does. So each is compiled once per layout: its functions begin at
+//! other places of a line, and at other distances from each other. A layout has its own least times, and what counts is their median over the
+//! layouts, the same for all variants and for Rust, whose code stays where it is. Nothing is
 //! asserted but that all variants, Rust and the programs beside it compute the same. `BENCH_GO` and `BENCH_WASM` name programs that run the
 //! loops in Go, and in WebAssembly by Wasmtime. Where there is a valgrind, it counts instructions, which no load of the host changes.
 //!
@@ -50,7 +54,10 @@ struct Figures {
     charged: u64,
 }
 
-fn compiled(source: &str, metering: Metering) -> Program {
+/// How many bytes after the beginning of a line the functions of each layout begin.
+const LAYOUTS: [usize; 8] = [0, 16, 32, 48, 64, 80, 96, 112];
+
+fn compiled(source: &str, metering: Metering, layout: usize) -> Program {
     let module = mainspring_janus::compile(source)
         .unwrap_or_else(|mistakes| panic!("{}", mistakes.render("loop.jan", source)));
     let program = match metering {
@@ -58,7 +65,7 @@ fn compiled(source: &str, metering: Metering) -> Program {
         Metering::None => Program::compile_unmetered(module),
     };
     let options = Options { metering, ..Options::default() };
-    mainspring_native::compile(program.expect("it verifies"), options).expect("it compiles")
+    mainspring_native::compile_shifted(program.expect("it verifies"), options, layout).expect("it compiles")
 }
 
 /// The processor time of this thread, in seconds: what other programs of the host take is not in it.
@@ -74,8 +81,9 @@ fn timed(f: impl FnOnce() -> i64) -> (i64, f64) {
 }
 
 fn measure(each: &Loop, rounds: usize) -> Figures {
-    let [plain, ops, poll] =
-        [Metering::None, Metering::Ops, Metering::Time].map(|how| compiled(each.source, how));
+    let layouts = LAYOUTS.map(|layout| {
+        [Metering::None, Metering::Ops, Metering::Time].map(|how| compiled(each.source, how, layout))
+    });
     let run = |program: &Program| {
         let args = [each.times as u64];
         program.run_alone("main", &args, Limits::MAX, &Quiet).expect("it ends well")
@@ -83,25 +91,25 @@ fn measure(each: &Loop, rounds: usize) -> Figures {
     let value = |program: &Program| run(program).value.expect("a value") as i64;
     let rust = || (each.peer)(std::hint::black_box(each.times));
     let wanted = rust();
-    for program in [&plain, &ops, &poll] {
+    for program in layouts.iter().flatten() {
         assert_eq!(value(program), wanted, "{}: another result than Rust's", each.name);
     }
-    let mut least = [f64::MAX; 4];
+    let mut least = [[f64::MAX; LAYOUTS.len()]; 4];
     for round in 0..rounds {
-        // Each comes first in its turn.
-        for step in 0..4 {
-            let which = (round + step) % 4;
-            let (_, time) = match which {
-                0 => timed(|| value(&plain)),
-                1 => timed(|| value(&ops)),
-                2 => timed(|| value(&poll)),
-                _ => timed(rust),
-            };
-            least[which] = least[which].min(time);
+        for (layout, programs) in layouts.iter().enumerate() {
+            // Each comes first in its turn.
+            for step in 0..4 {
+                let which = (round + step) % 4;
+                let (_, time) = match programs.get(which) {
+                    Some(program) => timed(|| value(program)),
+                    None => timed(rust),
+                };
+                least[which][layout] = least[which][layout].min(time);
+            }
         }
     }
-    let ended = run(&ops);
-    let [of_plain, of_ops, of_poll, of_rust] = least;
+    let ended = run(&layouts[0][1]);
+    let [of_plain, of_ops, of_poll, of_rust] = least.map(median);
     let percent = |time: f64| (time / of_plain - 1.0) * 100.0;
     Figures {
         ops: percent(of_ops),
@@ -114,9 +122,15 @@ fn measure(each: &Loop, rounds: usize) -> Figures {
     }
 }
 
+/// The median of an even number of times: the middle between the two in the middle.
+fn median(mut times: [f64; LAYOUTS.len()]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    f64::midpoint(times[times.len() / 2 - 1], times[times.len() / 2])
+}
+
 /// The longest time between two checks that paid, in the run that was disturbed least.
 fn longest_gap(each: &Loop) -> Duration {
-    let program = compiled(each.source, Metering::OpsGauged);
+    let program = compiled(each.source, Metering::OpsGauged, 0);
     let gaps = (0..50).map(|_| {
         let _ = mainspring_native::take_longest_gap();
         program.run_alone("main", &[1], Limits::MAX, &Quiet).expect("it ends well");
@@ -141,7 +155,7 @@ fn only(name: &str, variant: &str, times: i64) -> Option<i64> {
         "rust" => return Some((each.peer)(std::hint::black_box(times))),
         _ => return None,
     };
-    let program = compiled(each.source, metering);
+    let program = compiled(each.source, metering, 0);
     let ended = program.run_alone("main", &[times as u64], Limits::MAX, &Quiet).expect("it ends well");
     ended.value.map(|value| value as i64)
 }

@@ -1,7 +1,7 @@
 //! Compiled functions, and how the interpreter calls them.
 #![allow(unsafe_code)]
 
-use crate::context::{self, Context, Entry, Exit, Host};
+use crate::context::{self, Context, Entry, Exit, Host, Limited};
 use crate::stop::{Page, Polling};
 use mainspring_qtjir::{Fault, FaultKind, Interrupt, Native, NativeCall, Pos, Program, TaskState, Trap};
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Metering {
     Ops,
     /// As `Ops`, and the time between payments is looked at ([`take_longest_gap`](crate::take_longest_gap)).
     OpsGauged,
-    /// By time: a load on each way back of a loop, from a page that is protected to stop the task. Code under it counts no ops; its
+    /// By time: a load on each way back of a loop and where a function begins, from a page that is protected to stop the task. Code under it counts no ops; its
     /// task gives way, waits for the refill of its scheduling context and is cancelled within a tick. A program without a runtime
     /// ends at its time ([`Program::run_alone_until`]).
     Time,
@@ -117,10 +117,14 @@ impl Native for Code {
         let here = std::ptr::from_ref(&args) as u64;
         let limit = here.saturating_sub(self.stack_bytes as u64);
         let mut host = Host::new(task, nest, self, page);
-        let mut context = Context::new(&mut host, stack_words, limit);
+        let mut limited = Limited::new(Context::new(&mut host, stack_words), limit);
+        let context = match &host.page {
+            Some(page) => page.place(limited),
+            None => (&raw mut limited).cast(),
+        };
         let mut result = 0;
         // SAFETY: the arguments are as many words as the function has parameters, and there is a place for its result.
-        let status = unsafe { Context::run(&raw mut context, entry, args.as_ptr(), &raw mut result) };
+        let status = unsafe { Context::run(context, entry, args.as_ptr(), &raw mut result) };
         // Before a stop goes on: it gives the page back.
         drop(host);
         match status {

@@ -24,19 +24,30 @@ pub(crate) struct Context {
     pending: u64,
     /// Words of stack that are left.
     stack_words: i64,
-    /// Below this address the real stack is low.
-    stack_limit: u64,
     /// What ended the call: one of the `TRAP_` numbers.
     pub(crate) trap: u64,
     /// The instruction that ended it.
     pub(crate) site: u64,
     /// What is to be said about it.
     pub(crate) about: [u64; 2],
-    /// A byte on the page that code polls, where it polls.
-    poll: *const u8,
     /// The stack of the frame that entered the innermost code, for a task that ends where it polls.
     exit_stack: u64,
     host: *mut Host<'static, 'static>,
+}
+
+/// A context, and what generated code reads right behind it. Where time is the meter, a page begins there that is protected to stop
+/// the code: one load from the register of the context polls, and the load of the limit in each function polls too.
+#[repr(C)]
+pub(crate) struct Limited {
+    context: Context,
+    /// Below this address the real stack is low.
+    stack_limit: u64,
+}
+
+impl Limited {
+    pub(crate) fn new(context: Context, stack_limit: u64) -> Self {
+        Self { context, stack_limit }
+    }
 }
 
 /// The entry of a function, or of the inside of a nursery: its context, its arguments, and where its result goes. Gives its status.
@@ -46,11 +57,10 @@ pub(crate) type Entry = unsafe extern "C" fn(*mut Context, *const u64, *mut u64)
 pub(crate) const HEAP: i32 = offset_of!(Context, heap) as i32;
 pub(crate) const PENDING: i32 = offset_of!(Context, pending) as i32;
 pub(crate) const STACK_WORDS: i32 = offset_of!(Context, stack_words) as i32;
-pub(crate) const STACK_LIMIT: i32 = offset_of!(Context, stack_limit) as i32;
+pub(crate) const STACK_LIMIT: i32 = offset_of!(Limited, stack_limit) as i32;
 pub(crate) const TRAP: i32 = offset_of!(Context, trap) as i32;
 pub(crate) const SITE: i32 = offset_of!(Context, site) as i32;
 pub(crate) const ABOUT: i32 = offset_of!(Context, about) as i32;
-pub(crate) const POLL: i32 = offset_of!(Context, poll) as i32;
 pub(crate) const EXIT_STACK: usize = offset_of!(Context, exit_stack);
 
 pub(crate) const TRAP_OVERFLOW: i64 = 1;
@@ -108,16 +118,14 @@ fn without_lifetime(nest: &dyn Nest) -> *const dyn Nest {
 }
 
 impl Context {
-    pub(crate) fn new(host: &mut Host<'_, '_>, stack_words: usize, stack_limit: u64) -> Self {
+    pub(crate) fn new(host: &mut Host<'_, '_>, stack_words: usize) -> Self {
         Self {
             heap: std::ptr::null_mut(),
             pending: 0,
             stack_words: stack_words as i64,
-            stack_limit,
             trap: 0,
             site: 0,
             about: [0; 2],
-            poll: host.page.as_ref().map_or(std::ptr::null(), Page::address),
             exit_stack: 0,
             host: std::ptr::from_mut(host).cast(),
         }

@@ -7,9 +7,12 @@ use crate::emit::{ACT, ALLOCATE, Emitter, NURSERY, PAY, PRINT};
 use crate::stop::Polling;
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, default_libcall_names};
+use cranelift_jit::{
+    BranchProtection, JITBuilder, JITMemoryKind, JITMemoryProvider, JITModule, SystemMemoryProvider,
+};
+use cranelift_module::{FuncId, ModuleResult, default_libcall_names};
 use mainspring_qtjir::Program;
+use std::io;
 
 /// Owns the memory of the code.
 struct Owner(Option<JITModule>);
@@ -30,6 +33,35 @@ impl Drop for Owner {
     }
 }
 
+/// What a processor fetches at once at most: where code begins in it can change its time.
+const LINE: u64 = 64;
+
+/// Memory in which each function begins so many bytes after the beginning of a line.
+struct Shifted {
+    memory: SystemMemoryProvider,
+    bytes: usize,
+}
+
+impl JITMemoryProvider for Shifted {
+    fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
+        if !matches!(kind, JITMemoryKind::Executable) {
+            return self.memory.allocate(size, align, kind);
+        }
+        let memory = self.memory.allocate(size + self.bytes, align.max(LINE), kind)?;
+        // SAFETY: the allocation is larger by these bytes.
+        Ok(unsafe { memory.add(self.bytes) })
+    }
+
+    unsafe fn free_memory(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.free_memory() };
+    }
+
+    fn finalize(&mut self, protection: BranchProtection) -> ModuleResult<()> {
+        self.memory.finalize(protection)
+    }
+}
+
 // `map_err` hands errors over.
 #[allow(clippy::needless_pass_by_value)]
 pub(crate) fn failed(error: impl ToString) -> NativeError {
@@ -47,8 +79,24 @@ pub(crate) fn target(builder: &isa::Builder, is_pic: &str) -> Result<OwnedTarget
 
 /// Compiles what can be compiled of a program.
 pub fn compile(program: Program, options: Options) -> Result<Program, NativeError> {
+    compile_in(program, options, None)
+}
+
+/// As [`compile`], with each function so many bytes after the beginning of a line, a multiple of 16. For measurements: the same code takes
+/// another time at another address.
+#[doc(hidden)]
+pub fn compile_shifted(program: Program, options: Options, bytes: usize) -> Result<Program, NativeError> {
+    // Constants of 16 bytes are aligned within their function.
+    assert_eq!(bytes % 16, 0, "no multiple of 16");
+    compile_in(program, options, Some(Shifted { memory: SystemMemoryProvider::new(), bytes }))
+}
+
+fn compile_in(program: Program, options: Options, memory: Option<Shifted>) -> Result<Program, NativeError> {
     let isa = cranelift_native::builder().map_err(|why| NativeError::NoTarget(why.to_owned()))?;
     let mut builder = JITBuilder::with_isa(target(&isa, "false")?, default_libcall_names());
+    if let Some(memory) = memory {
+        builder.memory_provider(Box::new(memory));
+    }
     let pay = if options.metering == Metering::OpsGauged { context::pay_gauged } else { context::pay };
     builder.symbol(PAY, pay as *const u8);
     builder.symbol(ALLOCATE, context::allocate as *const u8);

@@ -33,7 +33,7 @@ mod stop;
 pub use code::{Metering, NativeError, Options};
 pub use context::take_longest_gap;
 #[cfg(feature = "codegen")]
-pub use jit::compile;
+pub use jit::{compile, compile_shifted};
 #[cfg(feature = "codegen")]
 pub use object::object;
 pub use start::{Table, mainspring_jan_main};

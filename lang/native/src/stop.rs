@@ -1,8 +1,8 @@
 //! The time meter: how compiled code that counts nothing is stopped.
 //!
-//! Each call into such code has a page, from which the code loads a byte on every way back of a loop and before every call that may
-//! last. While the code runs, a thread protects the page once per [`TICK`]. The next load faults, and the handler of the signal, which knows
-//! pages and code by their addresses, lets the code go on in a stub. The stub keeps all registers and lets the task look up, as a
+//! Each call into such code has a page, right behind its context. The code loads a byte of it on every way back of a loop, and the limit of
+//! the stack where a function begins. While the code runs, a thread protects the page once per [`TICK`]. The next load faults, and the handler
+//! of the signal, which knows pages and code by their addresses, lets the code go on in a stub. The stub keeps all registers and lets the task look up, as a
 //! check does: there it gives way, waits for the refill of its scheduling context, or ends. A task that ends leaves all frames of
 //! generated code at once: they own nothing, and no other frame is between them and the call that entered them.
 //!
@@ -10,7 +10,7 @@
 //! can be read.
 #![allow(unsafe_code)]
 
-use crate::context::{Context, EXIT_STACK, Entry};
+use crate::context::{Context, EXIT_STACK, Entry, Limited, STACK_LIMIT};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -23,7 +23,10 @@ pub const TICK: Duration = Duration::from_millis(1);
 
 /// Calls that can be in such code at one time. A call beyond them is refused.
 const MOST_CALLS: usize = 1 << 16;
-const PAGE: usize = 4096;
+/// The bytes that code may poll: the page that is protected.
+pub(crate) const PAGE: usize = 4096;
+/// A call has two pages: its context ends the first one, and the second one is protected.
+const SLOT: usize = 2 * PAGE;
 
 /// The code of the call is not running: its task is in a function of the host, or waits there.
 const IN_HOST: u8 = 0;
@@ -41,11 +44,10 @@ struct Pages {
     begun: Condvar,
 }
 
-/// A page's state, and the context of the call that has it.
+/// The state of a call's page.
 #[derive(Default)]
 struct Slot {
     state: AtomicU8,
-    context: AtomicUsize,
     /// Where it stands in the list of those in use. It changes under the lock.
     place: AtomicUsize,
 }
@@ -69,8 +71,11 @@ pub fn stops() -> u64 {
     STOPS.load(Ordering::Relaxed)
 }
 
+/// Makes a page readable and writable.
+const OPEN: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
 fn protect(page: usize, protection: libc::c_int) {
-    // SAFETY: a page of ours, that holds nothing. Code that loads from it while it is protected is stopped.
+    // SAFETY: a page of ours, that holds the limit alone. Code that loads from it while it is protected is stopped.
     let done = unsafe { libc::mprotect(page as *mut libc::c_void, PAGE, protection) };
     assert_eq!(done, 0, "the protection of a mapped page can be changed: {}", io::Error::last_os_error());
 }
@@ -82,10 +87,10 @@ impl Pages {
     }
 
     fn map() -> Option<Self> {
-        // SAFETY: a new mapping of memory that is only ever read.
+        // SAFETY: a new mapping. What is of it can be used is opened when a call first needs it, so that the rest takes no memory.
         let base = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(null_mut(), MOST_CALLS * PAGE, libc::PROT_READ, flags, -1, 0)
+            libc::mmap(null_mut(), MOST_CALLS * SLOT, libc::PROT_NONE, flags, -1, 0)
         };
         if base == libc::MAP_FAILED {
             return None;
@@ -97,6 +102,23 @@ impl Pages {
         ticks.spawn(|| Self::get().into_iter().for_each(Self::tick_for_ever)).ok()?;
         let slots = (0..MOST_CALLS).map(|_| Slot::default()).collect();
         Some(Self { base, slots, calls: Mutex::default(), begun: Condvar::new() })
+    }
+
+    /// The page of a call that is protected to stop it.
+    fn page(&self, number: u32) -> usize {
+        self.base + number as usize * SLOT + PAGE
+    }
+
+    /// The context of a call. What it shares with the page begins where the page does.
+    fn context(&self, number: u32) -> *mut Context {
+        std::ptr::with_exposed_provenance_mut(self.page(number) - STACK_LIMIT as usize)
+    }
+
+    /// Lets a call use its pages for the first time. `None` if there is no memory for them.
+    fn open(&self, number: u32) -> Option<()> {
+        let slot = (self.page(number) - PAGE) as *mut libc::c_void;
+        // SAFETY: pages of ours that nobody uses.
+        (unsafe { libc::mprotect(slot, SLOT, OPEN) } == 0).then_some(())
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -120,7 +142,7 @@ impl Pages {
             let state = &self.slots[number as usize].state;
             let order = Ordering::Relaxed;
             if state.compare_exchange(RUNNING, STOPPING, order, order).is_ok() {
-                protect(self.base + number as usize * PAGE, libc::PROT_NONE);
+                protect(self.page(number), libc::PROT_NONE);
             }
         }
     }
@@ -148,6 +170,7 @@ impl Page {
         let number = match calls.free.pop() {
             Some(number) => number,
             None if (calls.fresh as usize) < MOST_CALLS => {
+                pages.open(calls.fresh)?;
                 calls.fresh += 1;
                 calls.fresh - 1
             }
@@ -161,8 +184,12 @@ impl Page {
         Some(Self { pages, number })
     }
 
-    pub(crate) fn address(&self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.pages.base + self.number as usize * PAGE)
+    /// Puts a context before the page, and its limit on the page. No code of this call runs yet, so that the page is open.
+    pub(crate) fn place(&self, limited: Limited) -> *mut Context {
+        let context = self.pages.context(self.number);
+        // SAFETY: the two pages are this call's alone, can be written, and have room for both parts.
+        unsafe { context.cast::<Limited>().write(limited) };
+        context
     }
 
     fn slot(&self) -> &Slot {
@@ -183,7 +210,7 @@ impl Page {
     pub(crate) fn reopen(&self) {
         let _calls = self.pages.calls();
         if self.slot().state.swap(IN_HOST, Ordering::Relaxed) == STOPPING {
-            protect(self.address() as usize, libc::PROT_READ);
+            protect(self.pages.page(self.number), OPEN);
         }
     }
 }
@@ -247,9 +274,10 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     let registers = &mut machine.uc_mcontext.gregs;
     let base = BASE.load(Ordering::Acquire);
     let at = registers[libc::REG_RIP as usize] as usize;
-    if base != 0 && (base..base + MOST_CALLS * PAGE).contains(&address) && is_code(at) {
+    if base != 0 && (base..base + MOST_CALLS * SLOT).contains(&address) && is_code(at) {
         let stack = registers[libc::REG_RSP as usize] as usize - 16;
-        // SAFETY: the stack of generated code, which keeps nothing below its stack pointer and has more room than this.
+        // SAFETY: the stack of generated code, which keeps nothing below its stack pointer. A function that polls where it begins may be
+        // below its limit by its frame; what is kept free below the limit is for this frame and for the host.
         unsafe {
             *(stack as *mut usize) = address;
             *(stack as *mut usize).add(1) = at;
@@ -295,7 +323,6 @@ pub(crate) unsafe fn enter(
     args: *const u64,
     out: *mut u64,
 ) -> u64 {
-    page.slot().context.store(context.expose_provenance(), Ordering::Relaxed);
     page.code_runs();
     // SAFETY: the caller's promise. The stub that may end the call finds the stack of this frame in the context.
     let status = unsafe { mainspring_native_enter(entry as *const libc::c_void, context.cast(), args, out) };
@@ -308,11 +335,10 @@ pub(crate) unsafe fn enter(
 extern "C" fn stopped(address: usize) -> usize {
     STOPS.fetch_add(1, Ordering::Relaxed);
     let Some(pages) = Pages::get() else { return 0 };
-    let exposed = pages.slots[(address - pages.base) / PAGE].context.load(Ordering::Relaxed);
-    let context: *mut Context = std::ptr::with_exposed_provenance_mut(exposed);
+    let context = pages.context(((address - pages.base) / SLOT) as u32);
     // SAFETY: the context of the call that polled, which waits for this and uses it no further until this returns.
     let ends = unsafe { Context::look_up(context) };
-    if ends { exposed } else { 0 }
+    if ends { context.addr() } else { 0 }
 }
 
 unsafe extern "C" {

@@ -45,12 +45,20 @@ fn under_fire<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// Programs that never end, one way or the other. `n` is 1.
-const ENDLESS: [(&str, &str); 7] = [
+const ENDLESS: [(&str, &str); 9] = [
     ("a loop", "fn main(n: i64) -> i64 { while true { } }"),
     ("a loop that counts", "fn main(n: i64) -> i64 { for i in 0..9223372036854775807 { if i < 0 - n { return i } }\n return 0 }"),
     (
         "a loop of floats",
         "fn main(n: i64) -> i64 { var x = 1.5\n while x > 0.0 { x = x * 1.0000001\n if x > 9.0 { x = 1.5 } }\n return int(x) }",
+    ),
+    (
+        "a loop that stores nothing, in a loop that looks before it",
+        "fn main(n: i64) -> i64 { var s = 0\n for i in 0..1000 { var j = n\n while j != 0 { j = j *% 3 }\n s = s +% j }\n return s }",
+    ),
+    (
+        "a loop that does nothing but call",
+        "fn three(n: i64) -> i64 { return n *% 3 }\nfn main(n: i64) -> i64 { var j = n\n while j != 0 { j = three(j) }\n return j }",
     ),
     (
         "a loop deep below",

@@ -4,10 +4,11 @@ use super::memory::Regions;
 use super::{ENDS, Emitter, FAILED, STATUS_BITS, STATUS_MASK, Whole, held};
 use crate::code::{Metering, Site};
 use crate::context::{
-    ABOUT, HEAP, PENDING, POLL, SITE, STACK_LIMIT, STACK_WORDS, TRAP, TRAP_HOST, TRAP_RAISED, TRAP_STACK,
+    ABOUT, HEAP, PENDING, SITE, STACK_LIMIT, STACK_WORDS, TRAP, TRAP_HOST, TRAP_RAISED, TRAP_STACK,
 };
 use crate::facts::Facts;
 use crate::loops::Loops;
+use crate::stop::PAGE;
 use cranelift_codegen::ir;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, FuncRef, InstBuilder, MemFlagsData, types};
@@ -15,6 +16,11 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use mainspring_qtjir::pass::reverse_postorder;
 use mainspring_qtjir::{Binary, Block, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::HashMap;
+
+/// The first byte of the page that is polled: the word before is the limit of the stack.
+const FIRST_POLL: i32 = 8;
+/// Each poll of a function has a byte of the page.
+pub(super) const MOST_POLLS: usize = PAGE - FIRST_POLL as usize;
 
 /// How a value came about.
 #[derive(Clone, Copy)]
@@ -39,8 +45,10 @@ pub(super) struct Body<'b, 'e, 'a> {
     pub(super) frame: Option<ir::Value>,
     /// The part of its own frame that the host takes words from and gives words in.
     pub(super) words: Option<ir::StackSlot>,
-    /// The blocks with a call that is polled before.
-    polled_calls: Vec<usize>,
+    /// The blocks with a call of generated code.
+    calling: Vec<usize>,
+    /// How many polls there are.
+    polls: usize,
     /// Sums: what was added, and how many loops the value is in, by value.
     pub(super) origins: HashMap<Value, Origin>,
     pub(super) regions: Regions,
@@ -93,8 +101,8 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         let interval = emitter.program.module().interval().into();
         let order = reverse_postorder(function);
         let regions = Regions::declare(builder.func);
-        let polls = |block: &Block| block.instrs.iter().any(|instr| emitter.polls_before(&instr.op));
-        let polled_calls = (0..function.blocks.len()).filter(|at| polls(&function.blocks[*at])).collect();
+        let calls = |block: &Block| block.instrs.iter().any(|instr| matches!(instr.op, Op::Call(..)));
+        let calling = (0..function.blocks.len()).filter(|at| calls(&function.blocks[*at])).collect();
         let mut body = Self {
             emitter,
             whole,
@@ -105,7 +113,8 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
             loops: whole.loops,
             frame: (piece > 0).then_some(second),
             words: None,
-            polled_calls,
+            calling,
+            polls: 0,
             origins: HashMap::new(),
             regions,
             blocks,
@@ -166,13 +175,18 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         }
     }
 
-    /// Looks at the real stack. The caller has taken a frame of the one that the task may use.
+    /// Looks at the real stack. The caller has taken a frame of the one that the task may use. Where time is the meter, the limit is on the
+    /// page that is protected: a call polls and needs nothing for it.
     fn enter(&mut self, counted: ir::Value) {
         let pending = if self.counts() { counted } else { self.int(0) };
         self.builder.def_var(self.pending, pending);
         self.reread_heap();
         let site = self.site(self.function.pos);
-        let limit = self.read(STACK_LIMIT);
+        let limit = if self.emitter.metering == Metering::Time {
+            self.builder.ins().load(types::I64, MemFlagsData::new(), self.context, STACK_LIMIT)
+        } else {
+            self.read(STACK_LIMIT)
+        };
         let pointer = self.builder.ins().get_stack_pointer(types::I64);
         let low = self.builder.ins().icmp(IntCC::UnsignedLessThan, pointer, limit);
         self.trap_if(low, TRAP_STACK, site, [None, None]);
@@ -184,22 +198,24 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         matches!(self.emitter.metering, Metering::Ops | Metering::OpsGauged)
     }
 
-    /// Polls where a check stands, but for one that an allocation or a short call needs. The load may trap, so that it stays though
-    /// nobody uses what it loads.
+    /// Polls where a check stands, unless an allocation needs the check, or a call: the callee polls where it begins. The load may trap, so
+    /// that it stays though nobody uses what it loads. Each poll loads a byte of its own: of two loads from one address, with no store
+    /// between them, the code generator keeps the first alone.
     fn poll(&mut self, (block, number): (usize, usize)) {
         let instrs = &self.function.blocks[block].instrs;
         let after_allocation = number
             .checked_sub(1)
             .is_some_and(|before| matches!(instrs[before].op, Op::SliceNew(..) | Op::StructNew(..)));
         let is_needed = match instrs.get(number + 1).map(|instr| &instr.op) {
-            Some(op @ Op::Call(..)) => self.emitter.polls_before(op),
-            // The end of a turn in which a call was polled.
-            _ => !self.polled_calls.iter().any(|above| self.loops.passes(*above, block)),
+            Some(Op::Call(..)) => false,
+            // The end of a turn in which something was called.
+            _ => !self.calling.iter().any(|above| self.loops.passes(*above, block)),
         };
         if self.emitter.metering == Metering::Time && !after_allocation && is_needed {
-            // Where the page is is read anew: a register that keeps it would be saved around every call.
-            let poll = self.read(POLL);
-            self.builder.ins().load(types::I8, MemFlagsData::new(), poll, 0);
+            let byte = STACK_LIMIT + FIRST_POLL + self.polls as i32;
+            debug_assert!(self.polls < MOST_POLLS, "a function with more polls is interpreted");
+            self.polls += 1;
+            self.builder.ins().load(types::I8, MemFlagsData::new(), self.context, byte);
         }
     }
 

@@ -12,8 +12,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, types};
 use mainspring_qtjir::{Instr, Op, Pos, Type, Value};
 
-/// An index is taken apart into at most so many parts.
-const MOST_PARTS: usize = 4;
+/// An index is taken apart into at most so many parts. Each may keep an address in a register while a copied loop runs: with more, the loops around
+/// it spill.
+const MOST_PARTS: usize = 3;
 
 /// Where words are that do not overlap.
 pub(super) struct Regions {

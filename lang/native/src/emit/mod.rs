@@ -18,7 +18,7 @@ use crate::context::{PENDING, STACK_WORDS};
 use crate::facts::Facts;
 use crate::loops::Loops;
 use crate::shape::Shape;
-use body::Body;
+use body::{Body, MOST_POLLS};
 use cranelift_codegen::Context as Codegen;
 use cranelift_codegen::ir::{
     AbiParam, InstBuilder, MemFlagsData, Signature, Type as IrType, UserFuncName, types,
@@ -61,8 +61,6 @@ pub(crate) struct Emitter<'a> {
     sizes: Vec<(FuncId, usize)>,
     /// Which functions allocate, those that they call included: the heap may move while they run.
     allocates: Vec<bool>,
-    /// Which functions make few calls, those of their callees included.
-    is_short: Vec<bool>,
 }
 
 /// How a value of this type is held.
@@ -154,7 +152,7 @@ impl<'a> Emitter<'a> {
         let pay = pay_keeping_registers(module, pay)?;
         let (declared, sites, texts, sizes) = (HashMap::new(), Vec::new(), Vec::new(), Vec::new());
         let index = program.module().index();
-        let (allocates, is_short) = (allocating(program), short(program));
+        let allocates = allocating(program);
         Ok(Self {
             module,
             program,
@@ -170,7 +168,6 @@ impl<'a> Emitter<'a> {
             texts,
             sizes,
             allocates,
-            is_short,
         })
     }
 
@@ -255,11 +252,6 @@ impl<'a> Emitter<'a> {
         self.module.define_function(entry, &mut codegen)?;
         Ok(entry)
     }
-
-    /// Whether the instruction is a call that is polled before.
-    fn polls_before(&self, op: &Op) -> bool {
-        matches!(op, Op::Call(name, _) if !self.is_short[self.index[name.as_str()]])
-    }
 }
 
 /// Which functions may move the heap, those included that only call one that does.
@@ -268,44 +260,15 @@ fn allocating(program: &Program) -> Vec<bool> {
     reaching(program.module(), allocates, |op| matches!(op, Op::Call(..)))
 }
 
-/// A call of a function that makes more calls is polled before.
-const MOST_CALLS: u32 = 32;
-
-/// Which functions make few calls on any way through them, those of their callees included. What is between two calls is a loop,
-/// which polls, or as long as its source.
-fn short(program: &Program) -> Vec<bool> {
-    let module = program.module();
-    let index = module.index();
-    let callees: Vec<Vec<usize>> = module
-        .functions
-        .iter()
-        .map(|function| {
-            let ops = function.blocks.iter().flat_map(|block| &block.instrs).map(|instr| &instr.op);
-            ops.filter(|op| matches!(op, Op::Call(..)))
-                .filter_map(|op| index.get(op.callee()?).copied())
-                .collect()
-        })
-        .collect();
-    // From below: a function is known when all that it calls are. Those of a cycle never are.
-    let mut calls: Vec<Option<u32>> = vec![None; callees.len()];
-    loop {
-        let known = calls.iter().flatten().count();
-        for at in 0..callees.len() {
-            if calls[at].is_none() {
-                let sum = callees[at].iter().try_fold(0u32, |sum, callee| {
-                    calls[*callee].map(|below| sum.saturating_add(below).saturating_add(1))
-                });
-                calls[at] = sum;
-            }
-        }
-        if calls.iter().flatten().count() == known {
-            return calls.into_iter().map(|calls| calls.is_some_and(|calls| calls <= MOST_CALLS)).collect();
-        }
-    }
-}
-
 /// A function with more values is interpreted: its frame could be larger than what is kept free of the stack.
 const MAX_VALUES: usize = 1024;
+
+/// Whether a function is too large to be compiled.
+fn is_large(function: &Function) -> bool {
+    let instrs = function.blocks.iter().flat_map(|block| &block.instrs);
+    function.values.len() > MAX_VALUES
+        || instrs.filter(|instr| instr.op == Op::BudgetCheck).count() > MOST_POLLS
+}
 
 /// Which functions are small enough, and call none that is not.
 fn eligible(program: &Program) -> Vec<bool> {
@@ -313,12 +276,12 @@ fn eligible(program: &Program) -> Vec<bool> {
     let large: HashSet<&str> = module
         .functions
         .iter()
-        .filter(|function| function.values.len() > MAX_VALUES)
+        .filter(|function| is_large(function))
         .map(|function| function.name.as_str())
         .collect();
     let calls = |op: &Op| matches!(op, Op::Call(..));
-    let is_large = |op: &Op| calls(op) && op.callee().is_some_and(|name| large.contains(name));
-    let refused = reaching(module, is_large, calls);
+    let calls_large = |op: &Op| calls(op) && op.callee().is_some_and(|name| large.contains(name));
+    let refused = reaching(module, calls_large, calls);
     let fits = |function: &Function| !large.contains(function.name.as_str());
     module.functions.iter().zip(refused).map(|(function, refused)| !refused && fits(function)).collect()
 }
