@@ -5,13 +5,16 @@
 
 use crate::foreign::tell_subscriber;
 use crate::worker::{self, Worker};
-use std::fmt::Debug;
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::io;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-/// An event loop that a worker drives: [`Config::event_loop`](crate::Config::event_loop). A panic of what it runs stays in it, so it must be
+/// An event loop that a worker drives: [`Config::event_loop`](crate::Config::event_loop),
+/// [`Runtime::attach_event_loop`](crate::Runtime::attach_event_loop). A panic of what it runs stays in it, so it must be
 /// sound to use afterwards.
-pub trait EventLoop: Debug + Send + Sync + RefUnwindSafe {
+pub trait EventLoop: Any + Debug + Send + Sync + RefUnwindSafe {
     /// Does what is to be done, and waits for more until [`EventLoop::wake`] is called or the time is over. Without any time it does what is
     /// to be done and does not wait. It may return early. The worker's thread calls it.
     fn wait(&self, timeout: Option<Duration>);
@@ -19,6 +22,30 @@ pub trait EventLoop: Debug + Send + Sync + RefUnwindSafe {
     /// Ends a wait, or the next one if there is none now. Any thread calls it, and so may what the loop runs. It must not block.
     fn wake(&self);
 }
+
+/// Why a runtime does not drive an event loop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// It drives another one already.
+    Taken,
+    /// It is deterministic: its workers are one thread, which waits for nothing.
+    Deterministic,
+    /// The thread did not start that is to wait for the runtime's sockets.
+    Thread(io::Error),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken => f.write_str("the runtime drives another event loop already"),
+            Self::Deterministic => f.write_str("a deterministic runtime drives no event loop"),
+            Self::Thread(error) => write!(f, "the thread for the runtime's sockets did not start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
 
 /// While this lives, the thread counts as an ordinary one.
 struct OffWorker<'a>(&'a Worker);

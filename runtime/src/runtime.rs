@@ -11,6 +11,7 @@ use crate::config::{Config, USUAL_STACKS};
 use crate::context::{Bells, Faults};
 use crate::cx::Cx;
 use crate::error::{ConfigError, SpawnError, TaskError};
+use crate::event_loop::{AttachError, EventLoop};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::io::readiness::Sides;
@@ -45,7 +46,7 @@ use std::convert::Infallible;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 /// Tasks that any worker may take, oldest first.
@@ -227,6 +228,8 @@ pub(crate) struct Inner {
     pub(crate) io: Driver,
     pub(crate) registry: Registry,
     pub(crate) labels: Labels,
+    /// Another event loop that the first worker drives. Once it is set, no worker waits for sockets.
+    pub(crate) event_loop: OnceLock<Arc<dyn EventLoop>>,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
     /// Under the fair discipline by task.
@@ -443,6 +446,11 @@ impl Runtime {
         let tenant_queues = (0..workers).filter_map(queue).collect();
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
+            event_loop: config
+                .event_loop
+                .clone()
+                .filter(|_| !config.deterministic)
+                .map_or_else(OnceLock::new, OnceLock::from),
             blocking: Arc::default(),
             io,
             registry: Registry::default(),
@@ -473,7 +481,7 @@ impl Runtime {
         let me = inner.me.clone();
         inner.idle_workers.set_outer_bell(Box::new(move || {
             if let Some(inner) = me.upgrade() {
-                match &inner.config.event_loop {
+                match inner.event_loop.get() {
                     Some(event_loop) => event_loop.wake(),
                     None => inner.io.readiness.ring(),
                 }
@@ -503,7 +511,12 @@ impl Runtime {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
                 .name("mainspring-virtual".to_owned())
-                .spawn(move || as_worker(|| virtual_workers::run(&inner, &workers)))
+                .spawn(move || {
+                    // In this order, as below.
+                    let inner = inner;
+                    let workers = workers;
+                    as_worker(|| virtual_workers::run(&inner, &workers));
+                })
                 .map_err(ConfigError::Thread)?;
             self.threads.push(thread);
             return Ok(());
@@ -513,6 +526,9 @@ impl Runtime {
             let thread = std::thread::Builder::new()
                 .name(format!("mainspring-{}", worker.index))
                 .spawn(move || {
+                    // In this order: a worker goes before what it is part of, also where this thread has the last of that.
+                    let inner = inner;
+                    let worker = worker;
                     let share = &inner.shares[worker.index];
                     share.thread.store(watchdog::this_thread(), Ordering::Relaxed);
                     inner.os_threads.note(worker.index);
@@ -530,6 +546,27 @@ impl Runtime {
             self.threads.push(thread);
         }
         Ok(())
+    }
+
+    /// Has the first worker drive another event loop from now on, as [`Config::event_loop`] does from the beginning. There is one at most,
+    /// for as long as the runtime.
+    pub fn attach_event_loop(&self, event_loop: Arc<dyn EventLoop>) -> Result<(), AttachError> {
+        calls::count_poll();
+        if self.inner.is_virtual() {
+            return Err(AttachError::Deterministic);
+        }
+        // First: the bell outside is that of one place, so nobody may be in the other.
+        self.inner.io.readiness.leave_to_thread().map_err(AttachError::Thread)?;
+        self.inner.event_loop.set(event_loop).map_err(|_| AttachError::Taken)?;
+        // It may sleep at its own bell, or be about to: its last look sees the loop.
+        self.inner.idle_workers.notify(0);
+        Ok(())
+    }
+
+    /// The event loop that the first worker drives, if there is one.
+    pub fn event_loop(&self) -> Option<&Arc<dyn EventLoop>> {
+        calls::count_poll();
+        self.inner.event_loop.get()
     }
 
     /// How many workers there are, without spare ones ([`Watchdog::spare_workers`](crate::Watchdog::spare_workers)).
@@ -684,7 +721,12 @@ impl Drop for Runtime {
         }
         self.inner.blocking.close();
         self.inner.io.close();
+        let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
+            // What an event loop runs may drop the runtime: the worker that drives it ends when the loop is back.
+            if thread.thread().id() == here {
+                continue;
+            }
             // A worker's thread catches its own panics.
             let _ = thread.join();
         }

@@ -1,10 +1,11 @@
 //! Another event loop on the thread of the first worker.
 
-use mainspring::event_loop::EventLoop;
-use mainspring::io::{TcpListener, TcpStream};
+use mainspring::event_loop::{AttachError, EventLoop};
+use mainspring::io::{IoDriver, TcpListener, TcpStream};
 use mainspring::{Capacity, Config, Pool, Profile, Runtime};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::ThreadId;
@@ -213,4 +214,77 @@ fn a_job_that_panics_ends_neither_the_worker_nor_the_loop() {
     let (said, heard) = mpsc::channel();
     jobs.add(move || said.send(()).expect("the test waits"));
     heard.recv_timeout(HANGS).expect("the loop goes on");
+}
+
+#[test]
+fn a_runtime_that_sleeps_takes_to_a_loop_and_to_one_only() {
+    for workers in [1, 2] {
+        let runtime = Config::new(Profile::Cluster).workers(workers).build().expect("a runtime");
+        assert!(runtime.event_loop().is_none());
+        // So long that its workers do not doze any more.
+        std::thread::sleep(Duration::from_millis(20));
+        let jobs = Arc::new(Jobs::default());
+        runtime.attach_event_loop(jobs.clone()).expect("the first");
+        let (said, heard) = mpsc::channel();
+        jobs.add(move || said.send(()).expect("the test waits"));
+        heard.recv_timeout(HANGS).expect("the loop runs though there is no task");
+        assert_eq!(runtime.run(|_| 7).expect("it runs"), 7);
+        let second = runtime.attach_event_loop(Arc::new(Jobs::default()));
+        assert!(matches!(second, Err(AttachError::Taken)), "{second:?}");
+    }
+    let deterministic = Config::new(Profile::Cluster).deterministic_seed(1).build().expect("a runtime");
+    let attached = deterministic.attach_event_loop(Arc::new(Jobs::default()));
+    assert!(matches!(attached, Err(AttachError::Deterministic)), "{attached:?}");
+}
+
+/// With epoll a worker waits for sockets itself until it has a loop to wait in.
+#[test]
+fn a_socket_that_a_worker_waits_for_is_told_of_when_a_loop_is_attached() {
+    let config = Config::new(Profile::Cluster).workers(1).io(IoDriver::Epoll);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let (said, addresses) = mpsc::channel();
+    let accepting = std::thread::spawn({
+        let runtime = runtime.clone();
+        move || {
+            runtime.run(|cx| {
+                let listener = TcpListener::bind(cx, "127.0.0.1:0").expect("a socket");
+                said.send(listener.local_addr().expect("an address")).expect("the test waits");
+                for _ in 0..2 {
+                    let (stream, _) = listener.accept(cx).expect("a connection");
+                    stream.write_all(cx, &[7]).expect("it listens");
+                }
+            })
+        }
+    });
+    let address = addresses.recv().expect("an address");
+    let connects = || {
+        let mut byte = [0];
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(HANGS)).expect("a timeout");
+        stream.read_exact(&mut byte).expect("a byte");
+        assert_eq!(byte, [7]);
+    };
+    connects();
+    std::thread::sleep(Duration::from_millis(20));
+    let jobs = Arc::new(Jobs::default());
+    runtime.attach_event_loop(jobs.clone()).expect("the first");
+    let (said, heard) = mpsc::channel();
+    jobs.add(move || said.send(()).expect("the test waits"));
+    heard.recv_timeout(HANGS).expect("the worker waits in the loop");
+    connects();
+    accepting.join().expect("no panic").expect("it runs");
+}
+
+#[test]
+fn a_job_may_drop_the_runtime_that_drives_it() {
+    let (runtime, jobs) = runtime(2);
+    let (said, heard) = mpsc::channel();
+    let (go, gone) = mpsc::channel();
+    jobs.add(move || {
+        let () = gone.recv().expect("the test says so");
+        drop(runtime);
+        said.send(()).expect("the test waits");
+    });
+    go.send(()).expect("the job waits");
+    heard.recv_timeout(HANGS).expect("the drop does not wait for itself");
 }

@@ -97,7 +97,7 @@ pub(crate) struct Driver {
     running: OnceLock<Arc<Running>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Workers and the monitor ask the kernel. Else a thread does.
-    by_workers: bool,
+    by_workers: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Drop for Attendant<'_> {
 
 impl Driver {
     pub(crate) fn new(by_workers: bool) -> Self {
-        Self { running: OnceLock::new(), thread: Mutex::default(), by_workers }
+        Self { running: OnceLock::new(), thread: Mutex::default(), by_workers: AtomicBool::new(by_workers) }
     }
 
     /// True if this call has started it.
@@ -149,21 +149,42 @@ impl Driver {
         let mut thread = self.thread.lock().expect("no panic while it is held");
         let is_first = self.running.get().is_none();
         if is_first {
+            // It changes under the lock alone.
+            let by_workers = self.by_workers.load(Ordering::Relaxed);
             let running = Arc::new(Running {
                 epoll: Epoll::new()?,
                 sockets: Mutex::default(),
-                is_attended: AtomicBool::new(!self.by_workers),
+                is_attended: AtomicBool::new(!by_workers),
                 asked_ns: AtomicU64::new(0),
                 closed: AtomicBool::new(false),
             });
-            if !self.by_workers {
-                let theirs = running.clone();
-                let builder = std::thread::Builder::new().name("mainspring-io".to_owned());
-                *thread = Some(builder.spawn(move || theirs.wait_until_closed())?);
+            if !by_workers {
+                *thread = Some(running.clone().start_thread()?);
             }
             let _ = self.running.set(running);
         }
         Ok((self.running.get().expect("set above, or by another thread"), is_first))
+    }
+
+    /// Has a thread ask the kernel from now on. When this returns, no worker waits outside, and none will.
+    pub(crate) fn leave_to_thread(&self) -> io::Result<()> {
+        let mut thread = self.thread.lock().expect("no panic while it is held");
+        // SeqCst: a worker that sees it as it was, and gets the right to wait, is seen below to have it.
+        if !self.by_workers.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let Some(running) = self.running.get() else { return Ok(()) };
+        while !running.take_attendance() {
+            running.epoll.ring();
+            std::thread::yield_now();
+        }
+        let started = running.clone().start_thread();
+        if started.is_err() {
+            self.by_workers.store(true, Ordering::SeqCst);
+            running.is_attended.store(false, Ordering::SeqCst);
+        }
+        *thread = Some(started?);
+        Ok(())
     }
 
     /// Ends a wait outside.
@@ -175,9 +196,8 @@ impl Driver {
 
     /// The right to wait outside, if there is an outside and nobody waits there.
     pub(crate) fn attend(&self) -> Option<Attendant<'_>> {
-        let running = self.running.get()?;
-        let was = running.is_attended.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
-        was.is_ok().then(|| Attendant(running))
+        let running = self.running.get().filter(|_| self.by_workers.load(Ordering::SeqCst))?;
+        running.take_attendance().then(|| Attendant(running))
     }
 
     /// Whether there is an outside, and nobody waits there.
@@ -250,6 +270,16 @@ impl Driver {
 }
 
 impl Running {
+    /// True if nobody waited outside. The caller does now.
+    fn take_attendance(&self) -> bool {
+        self.is_attended.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn start_thread(self: Arc<Self>) -> io::Result<JoinHandle<()>> {
+        let builder = std::thread::Builder::new().name("mainspring-io".to_owned());
+        builder.spawn(move || self.wait_until_closed())
+    }
+
     fn wait_until_closed(&self) {
         let mut events = Events::default();
         while !self.closed.load(Ordering::SeqCst) {
@@ -257,6 +287,9 @@ impl Running {
                 // No other thread would wake the tasks that wait here.
                 tracing::warn!(target: "mainspring", %error, "epoll does not wait");
                 std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if events.has_bell() {
+                self.epoll.answer();
             }
             self.tell(&events);
         }

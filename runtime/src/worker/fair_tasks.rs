@@ -32,7 +32,7 @@ impl TaskCores {
     #[allow(unsafe_code)]
     #[inline]
     pub(super) fn cores(&self) -> &FairTasks {
-        // SAFETY: part of the runtime, which joins its workers before it goes.
+        // SAFETY: part of the runtime, which the thread of the worker keeps for longer than the worker.
         unsafe { &*self.cores }
     }
 }

@@ -75,7 +75,7 @@ impl Worker {
             self.give_turn();
         }
         let mut found = self.next_local().or_else(|| self.next_global());
-        if found.is_none() && self.event_loop.is_some() {
+        if found.is_none() && self.event_loop().is_some() {
             // What tasks have handed to the loop does not wait until the worker has settled down to sleep.
             self.give_turn();
             found = self.next_local().or_else(|| self.next_global());
@@ -104,7 +104,7 @@ impl Worker {
                 continue;
             }
             // What comes from outside is not seen by looking on.
-            let is_outside = rt.io.readiness.is_unattended() || self.event_loop.is_some();
+            let is_outside = rt.io.readiness.is_unattended() || self.event_loop().is_some();
             if back_off.is_fresh() && !is_outside && self.sees_work_soon() {
                 continue;
             }
@@ -112,7 +112,7 @@ impl Worker {
             let timer = kept.and_then(|deadline_ns| rt.timers.time_until(deadline_ns));
             let refill = self.fall_asleep();
             // What another event loop runs is told of work, so that to doze there would be in vain.
-            let doze = back_off.doze().filter(|_| self.event_loop.is_none());
+            let doze = back_off.doze().filter(|_| self.event_loop().is_none());
             let timeout = [timer, doze, refill].into_iter().flatten().min();
             let depth = if doze.is_some() { Depth::Doze } else { Depth::Sleep };
             self.give_up_stacks();
@@ -156,13 +156,13 @@ impl Worker {
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
         let (rt, readiness) = (self.rt(), &self.rt().io.readiness);
-        if let Some(event_loop) = &self.event_loop {
+        if let Some(event_loop) = self.event_loop() {
             self.owes_turn.set(false);
             let wait = || event_loop::wait_in(&**event_loop, self, timeout);
             return rt.idle_workers.sleep_outside(self.index, searching, depth, wait, last_look);
         }
         let Some(attendant) = readiness.attend() else {
-            let last_look = || last_look() || readiness.is_unattended();
+            let last_look = || last_look() || readiness.is_unattended() || self.event_loop().is_some();
             return rt.idle_workers.sleep(self.index, searching, (depth, timeout), last_look);
         };
         let mut events = self.events.take();
@@ -184,7 +184,7 @@ impl Worker {
     /// The event loop does what is to be done.
     fn give_turn(&self) {
         self.owes_turn.set(false);
-        if let Some(event_loop) = &self.event_loop {
+        if let Some(event_loop) = self.event_loop() {
             event_loop::wait_in(&**event_loop, self, Some(Duration::ZERO));
         }
     }
@@ -193,7 +193,7 @@ impl Worker {
     /// stack.
     #[inline]
     pub(super) fn look_outside(&self, now_ns: u64) {
-        if self.event_loop.is_some() && now_ns >= self.next_turn_ns.get() {
+        if self.event_loop().is_some() && now_ns >= self.next_turn_ns.get() {
             self.next_turn_ns.set(now_ns + TURN_OUTSIDE_NS);
             self.owes_turn.set(true);
         }

@@ -134,8 +134,6 @@ pub(crate) struct Worker {
     pub(crate) started: Cell<usize>,
     /// What the kernel told of sockets.
     events: Cell<Events>,
-    /// Another event loop that this worker drives.
-    event_loop: Option<Arc<dyn EventLoop>>,
     /// It has had no turn for some time.
     owes_turn: Cell<bool>,
     next_turn_ns: Cell<u64>,
@@ -249,16 +247,21 @@ impl Worker {
             is_spare: index >= rt.config.worker_count(),
             started: Cell::new(0),
             events: Cell::default(),
-            event_loop: rt.config.event_loop.clone().filter(|_| index == 0 && !rt.is_virtual()),
             owes_turn: Cell::new(false),
             next_turn_ns: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
 
+    /// Another event loop that this worker drives.
+    #[inline]
+    fn event_loop(&self) -> Option<&Arc<dyn EventLoop>> {
+        if self.index == 0 { self.rt().event_loop.get() } else { None }
+    }
+
     #[inline]
     pub(crate) fn rt(&self) -> &Inner {
-        // SAFETY: the runtime joins its workers before it goes.
+        // SAFETY: the thread that has the worker keeps the runtime's inner part for longer than the worker.
         unsafe { &*self.rt }
     }
 

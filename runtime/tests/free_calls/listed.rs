@@ -13,6 +13,7 @@ const NOT_REPEATED: &[(&str, &str)] = &[
     ("Cx::yield_interval", "a constant of the runtime"),
     ("Cx::meter", "makes a value; its methods charge ops"),
     ("Cx::kill_worker", "ends the task"),
+    ("Runtime::attach_event_loop", "succeeds once for a runtime"),
     ("Handle::id", "a constant of the task"),
     ("Handle::wait", "for ordinary threads, blocks"),
     ("Nursery::builder", "makes a value; what it spawns counts"),

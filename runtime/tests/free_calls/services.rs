@@ -179,6 +179,7 @@ pub(crate) const SERVICES: Table = &[
     ("Runtime::record_part", |_, spin| spin.run(|| drop(spin.runtime.record_part(0, 0)))),
     ("Runtime::record_time", |_, spin| spin.run(|| _ = spin.runtime.record_time())),
     ("Runtime::io_driver", |_, spin| spin.run(|| _ = spin.runtime.io_driver())),
+    ("Runtime::event_loop", |_, spin| spin.run(|| _ = spin.runtime.event_loop())),
     ("Runtime::guards", |_, spin| spin.run(|| _ = spin.runtime.guards())),
     ("Runtime::root_pool", |_, spin| spin.run(|| _ = spin.runtime.root_pool())),
     ("Runtime::trace", |_, spin| spin.run(|| _ = spin.runtime.trace())),
