@@ -1,7 +1,9 @@
 //! What a call of an actor costs, beside the bare means that it is made of: all in one run, on one host, on loopback.
 //!
-//! `cost URL [--threads]`: needs a NATS server with JetStream. Each node is served by one thread (`OneThread`); with `--threads` by its
-//! runtime's worker and those of Tokio. The bare request is made as a program with `#[tokio::main]` makes it.
+//! `cost URL [--threads] [--only N]`: needs a NATS server with JetStream. Each node is served by one thread (`OneThread`); with `--threads`
+//! it is an ordinary runtime that joins from a Tokio with several threads. A bare request goes between two Tokio runtimes of the same
+//! kind as the nodes have: of one thread each, or of several. Another one has both sides in one Tokio, as in a program with
+//! `#[tokio::main]`. `--only` makes calls of row N alone, so that `perf stat` or `strace -c` counts them.
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use mainspring::{Capacity, Config as RuntimeConfig, NurseryOptions, Pool, Profile, Runtime};
@@ -33,7 +35,19 @@ fn median(times: Vec<Duration>) -> f64 {
     quantile(times, 50)
 }
 
-/// A runtime, and where its node joins: on one thread, or on a worker's and those of Tokio.
+/// A Tokio of one thread, or of several. It goes on as long as the process.
+fn start_tokio(threads: bool) -> Result<Handle, Failed> {
+    let tokio = match threads {
+        true => tokio::runtime::Runtime::new()?,
+        false => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    };
+    let handle = tokio.handle().clone();
+    // A Tokio of one thread runs while somebody waits in it.
+    std::thread::spawn(move || tokio.block_on(std::future::pending::<()>()));
+    Ok(handle)
+}
+
+/// A runtime, and where its node joins: on the worker's thread, or in a Tokio of several.
 struct Place {
     runtime: Arc<Runtime>,
     tokio: Handle,
@@ -41,11 +55,12 @@ struct Place {
 }
 
 impl Place {
-    fn new(tokio: &Handle, threads: bool) -> Result<Self, Failed> {
+    fn new(threads: bool) -> Result<Self, Failed> {
         // One worker: two would take messages from each other, and that is what would be measured.
         let config = RuntimeConfig::new(Profile::Cluster).workers(1);
         if threads {
-            return Ok(Self { runtime: Arc::new(config.build()?), tokio: tokio.clone(), _one_thread: None });
+            let (runtime, tokio) = (Arc::new(config.build()?), start_tokio(true)?);
+            return Ok(Self { runtime, tokio, _one_thread: None });
         }
         let one_thread = OneThread::start(config)?;
         let (runtime, tokio) = (one_thread.runtime().clone(), one_thread.tokio().clone());
@@ -78,8 +93,9 @@ impl Place {
 }
 
 /// Calls across nodes, in turns.
-const ACROSS: [&str; 4] = [
-    "bare async-nats request",
+const ACROSS: [&str; 5] = [
+    "bare request, of the nodes' kind",
+    "bare request, in one Tokio",
     "actor call across nodes, unpaid",
     "actor call across nodes, with a grant",
     "the same, by a task of a node",
@@ -87,10 +103,11 @@ const ACROSS: [&str; 4] = [
 
 fn main() -> Result<(), Failed> {
     let args: Vec<String> = std::env::args().collect();
-    let url = args.get(1).cloned().ok_or("usage: cost URL [--threads]")?;
+    let url = args.get(1).cloned().ok_or("usage: cost URL [--threads] [--only N]")?;
     let threads = args.contains(&"--threads".to_owned());
+    let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1)?.parse().ok());
     let tokio = tokio::runtime::Runtime::new()?;
-    let (here, there) = (Place::new(tokio.handle(), threads)?, Place::new(tokio.handle(), threads)?);
+    let (here, there) = (Place::new(threads)?, Place::new(threads)?);
     let (tx, rx) = mpsc::channel();
     let serving = there.runtime.clone();
     std::thread::spawn(move || {
@@ -101,15 +118,24 @@ fn main() -> Result<(), Failed> {
         })
     });
     let actor = rx.recv()?;
-    let across = tokio.block_on(across(&url, &here, &there, actor.clone()))?;
+    let (asking, answering) = (start_tokio(threads)?, start_tokio(threads)?);
+    let bares = [(asking, answering), (tokio.handle().clone(), tokio.handle().clone())];
+    let across = tokio.block_on(across(&url, bares, (&here, &there), actor.clone(), only))?;
+    if only.is_some() {
+        return Ok(());
+    }
     let local = local(&there.runtime, actor, GRANT)?;
+    let kind = if threads { "of several threads" } else { "of one thread" };
+    println!("Nodes {kind}. Ratios are to the bare request of the nodes' kind, and to that in one Tokio.");
     // A tenth of the calls met nothing else that the host does.
-    println!("                                          median     ratio  quickest tenth  ratio");
+    println!("                                          median     ratios         quickest tenth     ratios");
     let of = |column: usize, percent| quantile(across.iter().map(|call| call[column]).collect(), percent);
     for (column, what) in ACROSS.iter().enumerate() {
-        let [(half, half_ratio), (tenth, tenth_ratio)] =
-            [50, 10].map(|percent| (of(column, percent), of(column, percent) / of(0, percent)));
-        println!("{what:37} {half:9.1} us  {half_ratio:7.2}    {tenth:9.1} us  {tenth_ratio:7.2}");
+        let [half, tenth] = [50, 10].map(|percent| {
+            let time = of(column, percent);
+            format!("{time:9.1} us  {:6.2} {:6.2}", time / of(0, percent), time / of(1, percent))
+        });
+        println!("{what:37} {half}    {tenth}");
     }
     println!();
     for (column, what) in LOCAL.iter().enumerate() {
@@ -123,24 +149,37 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What calls across nodes cost: in turns, so that what the host does meanwhile hits all of them alike.
-async fn across(
+/// A client that asks, and somebody who answers it, each in its Tokio.
+async fn bare(
     url: &str,
-    here: &Place,
-    there: &Place,
-    actor: Actor,
-) -> Result<Vec<[Duration; ACROSS.len()]>, Failed> {
-    let server = async_nats::connect(url).await?;
-    let mut asked = server.subscribe("mainspring.bare").await?;
-    let answering = server.clone();
-    tokio::spawn(async move {
+    subject: &'static str,
+    (asking, answering): (Handle, Handle),
+) -> Result<async_nats::Client, Failed> {
+    let connect = |url: String| async move { async_nats::connect(url).await };
+    let server = answering.spawn(connect(url.to_owned())).await??;
+    let mut asked = server.subscribe(subject).await?;
+    server.flush().await?;
+    answering.spawn(async move {
         while let Some(message) = asked.next().await {
             if let Some(reply) = message.reply {
                 // The client asks again if it fails: this is no measurement of that.
-                let _ = answering.publish(reply, message.payload).await;
+                let _ = server.publish(reply, message.payload).await;
             }
         }
     });
+    Ok(asking.spawn(connect(url.to_owned())).await??)
+}
+
+/// What calls across nodes cost: in turns, so that what the host does meanwhile hits all of them alike.
+async fn across(
+    url: &str,
+    [of_kind, in_one]: [(Handle, Handle); 2],
+    (here, there): (&Place, &Place),
+    actor: Actor,
+    only: Option<usize>,
+) -> Result<Vec<[Duration; ACROSS.len()]>, Failed> {
+    let of_kind = bare(url, "mainspring.bare.kind", of_kind).await?;
+    let in_one = bare(url, "mainspring.bare.one", in_one).await?;
     let (anna, bert) = (Identity::generate("anna")?, Identity::generate("bert")?);
     let trusted = Trusted::new().believe("anna", &anna.public(), Pool::AMPLE)?.believe(
         "bert",
@@ -151,22 +190,22 @@ async fn across(
     let asks = here.join(anna, terms.clone(), url).await?;
     let answers = there.join(bert, terms, url).await?;
     let exported = answers.export("echo", actor, 64).await?;
-    let client = async_nats::connect(url).await?;
     let remote = asks.actor("echo");
     let (tell, times) = here.caller(asks.actor("echo"));
     let mut calls = Vec::new();
     for turn in 0..CALLS {
         let mut call = [Duration::ZERO; ACROSS.len()];
         // What was before matters to what comes next: each is the first in its turn.
-        for column in (0..ACROSS.len()).map(|n| (turn + n) % ACROSS.len()) {
+        for column in (0..ACROSS.len()).map(|n| only.unwrap_or((turn + n) % ACROSS.len())) {
             let began = Instant::now();
             match column {
-                0 => drop(client.request("mainspring.bare", "x".into()).await?),
-                1 => drop(remote.ask_unpaid(b"x".to_vec(), PATIENCE).await?),
-                2 => drop(remote.ask_outside(b"x".to_vec(), GRANT, PATIENCE).await?),
+                0 => drop(of_kind.request("mainspring.bare.kind", "x".into()).await?),
+                1 => drop(in_one.request("mainspring.bare.one", "x".into()).await?),
+                2 => drop(remote.ask_unpaid(b"x".to_vec(), PATIENCE).await?),
+                3 => drop(remote.ask_outside(b"x".to_vec(), GRANT, PATIENCE).await?),
                 _ => tell.send_blocking(()).map_err(|_| "the task has gone")?,
             }
-            call[column] = if column == 3 { times.recv()? } else { began.elapsed() };
+            call[column] = if column == 4 { times.recv()? } else { began.elapsed() };
         }
         calls.push(call);
     }

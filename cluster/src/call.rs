@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -189,7 +190,7 @@ impl Sent {
         wire::write_signed(&mut headers, wire::GRANT, &session.key.sign(Kind::Void, &asked));
         let request = Request::new().headers(headers).timeout(Some(LOOK));
         let subject = wire::standing_subject(&session.life);
-        if let Ok(reply) = net.on.client.send_request(subject, request).await
+        if let Ok(reply) = net.calls.client.send_request(subject, request).await
             && let Some(signed) = wire::signed_in(reply.headers.as_ref(), wire::RECEIPT)
             && session.key.verify(Kind::Voided, &signed).is_ok()
             && let Ok(answer) = Asked::read(&signed.text)
@@ -305,13 +306,16 @@ pub(crate) type Tell = oneshot::Sender<()>;
 pub(crate) struct Call<F: Future<Output = Result<Vec<u8>, CallError>> + Send + 'static> {
     call: Option<Pin<Box<F>>>,
     waits: Option<oneshot::Receiver<()>>,
-    tokio: tokio::runtime::Handle,
+    tokio: Handle,
+    /// Whose clock it has where it is polled without any Tokio.
+    calls_tokio: Handle,
 }
 
 impl<F: Future<Output = Result<Vec<u8>, CallError>> + Send + 'static> Call<F> {
-    pub(crate) fn new(tokio: &tokio::runtime::Handle, call: impl FnOnce(Tell) -> F) -> Self {
+    pub(crate) fn new(net: &Net, call: impl FnOnce(Tell) -> F) -> Self {
         let (tell, waits) = oneshot::channel();
-        Self { call: Some(Box::pin(call(tell))), waits: Some(waits), tokio: tokio.clone() }
+        let (tokio, calls_tokio) = (net.tokio.clone(), net.calls_tokio.clone());
+        Self { call: Some(Box::pin(call(tell))), waits: Some(waits), tokio, calls_tokio }
     }
 }
 
@@ -321,7 +325,7 @@ impl<F: Future<Output = Result<Vec<u8>, CallError>> + Send + 'static> Future for
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         // It may be polled by a worker of the other runtime.
-        let _within = this.tokio.enter();
+        let _within = Handle::try_current().is_err().then(|| this.calls_tokio.enter());
         let Some(call) = &mut this.call else { return Poll::Ready(Err(CallError::Failed)) };
         let polled = call.as_mut().poll(context);
         if polled.is_ready() {
@@ -353,7 +357,7 @@ async fn attempt(
     let Some(net) = &node.net else { return Ok(Err(CallError::NoActor)) };
     let left = deadline.saturating_duration_since(Instant::now());
     let validity = (left + node.terms.grace).min(LONGEST_VALIDITY - Duration::from_secs(60));
-    let id = net.on.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned();
+    let id = net.calls.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned();
     let session = route.as_ref().map(|route| route.session.clone());
     let grant = Grant {
         id: id.clone(),
@@ -426,7 +430,7 @@ async fn attempt(
             Ok(replied.result)
         }
         Err(error) => {
-            let _ = net.on.client.publish(wire::cancel_subject(name), id.into()).await;
+            let _ = net.calls.client.publish(wire::cancel_subject(name), id.into()).await;
             resolve_soon(net, sent).await;
             Ok(Err(error))
         }
@@ -448,7 +452,7 @@ pub(crate) async fn ask_unpaid(
     timeout: Duration,
 ) -> Result<Vec<u8>, CallError> {
     let net = node.net.as_ref().ok_or(CallError::NoActor)?;
-    headers.insert(wire::ID, net.on.client.new_inbox().as_str());
+    headers.insert(wire::ID, net.calls.client.new_inbox().as_str());
     let deadline = Instant::now() + timeout;
     request(node, net, name, (&headers, None), &payload.into(), deadline, None).await?.result
 }
@@ -506,7 +510,7 @@ async fn request(
         }
         wire::write_deadline(&mut headers, left);
         let request = Request::new().headers(headers).payload(payload.clone()).timeout(Some(left));
-        let replied = net.on.client.send_request(subject, request).await;
+        let replied = net.calls.client.send_request(subject, request).await;
         match replied {
             Ok(message) => {
                 let status = Status::read(message.headers.as_ref());

@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// The oldest server that has what is used: consumers with names, and deletes that compare.
 pub const LEAST_SERVER: &str = "2.9.0";
@@ -52,9 +53,17 @@ pub struct Connection {
     pub jetstream: jetstream::Context,
     /// How many servers keep each stream.
     pub replicas: usize,
+    config: Config,
 }
 
 impl Connection {
+    /// Another connection to the same server, whose client runs in `tokio`.
+    pub(crate) async fn again(&self, tokio: &Handle) -> Result<Self, Error> {
+        let config = self.config.clone();
+        let connecting = tokio.spawn(async move { connect(&config).await });
+        connecting.await.unwrap_or_else(|gone| Err(Error::NotStarted { what: "Tokio", cause: gone.into() }))
+    }
+
     /// Returns when the server has done what this client asked of it before, as to subscribe: it answers in order. A flush of the client
     /// only says that it was sent.
     pub(crate) async fn caught_up(&self, doing: &'static str) -> Result<(), Error> {
@@ -109,7 +118,7 @@ pub async fn connect(config: &Config) -> Result<Connection, Error> {
     if let Response::Err { error } = answer {
         return Err(Error::nats("asking for streams", error));
     }
-    Ok(Connection { client, jetstream, replicas: config.replicas.into() })
+    Ok(Connection { client, jetstream, replicas: config.replicas.into(), config: config.clone() })
 }
 
 /// Whether a version is [`LEAST_SERVER`] or later. What is no version is not.

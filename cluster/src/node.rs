@@ -12,6 +12,7 @@ use crate::directory::Directory;
 use crate::error::Error;
 use crate::grant::{Amount, Grant, Identity, Receipt, Signed, Trusted, Worthless};
 use crate::ledger::{Balance, Ledger};
+use crate::one_thread;
 use crate::session::Sessions;
 use crate::spent::{Record, Spent};
 use crate::supervise::Fence;
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -60,11 +62,17 @@ impl Default for Terms {
 }
 
 /// The way to other nodes.
+///
+/// Messages and replies have a client of their own, on the thread of the runtime's first worker, so that they cross no thread. Records and
+/// leases have the connection that the node joined with, which a busy worker does not hold up.
 pub(crate) struct Net {
     pub(crate) on: Connection,
+    pub(crate) calls: Connection,
+    /// What runs the client of `calls`.
+    pub(crate) calls_tokio: Handle,
     pub(crate) spent: Spent,
     pub(crate) batches: Batches,
-    pub(crate) tokio: tokio::runtime::Handle,
+    pub(crate) tokio: Handle,
 }
 
 pub(crate) struct Shared {
@@ -162,7 +170,8 @@ impl Node {
         Self::new(identity, runtime, Terms::default(), None)
     }
 
-    /// A node that is reached over a server. To be called within Tokio, which goes on to serve it.
+    /// A node that is reached over a server. To be called within Tokio, which goes on to serve it. For messages the node connects once more,
+    /// and the runtime's first worker drives that connection from then on.
     pub async fn join(
         identity: Identity,
         runtime: Arc<Runtime>,
@@ -173,12 +182,18 @@ impl Node {
             return Err(Error::Name { name: identity.name });
         }
         let spent = Spent::open(&on).await?;
-        let tokio = tokio::runtime::Handle::current();
+        let tokio = Handle::current();
+        let (calls, calls_tokio) = match one_thread::tokio_of(&runtime)? {
+            Some(theirs) if theirs.id() != tokio.id() => (on.again(&theirs).await?, theirs),
+            // It is there, or there is no such place.
+            _ => (on.clone(), tokio.clone()),
+        };
         let client = on.client.clone();
         let batches = Batches::start(&tokio, spent.clone(), move || {
             client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
         });
-        let node = Self::new(identity, runtime, terms, Some(Net { on, spent, batches, tokio }));
+        let node =
+            Self::new(identity, runtime, terms, Some(Net { on, calls, calls_tokio, spent, batches, tokio }));
         node.serve_sessions().await?;
         Ok(node)
     }
@@ -186,11 +201,11 @@ impl Node {
     /// Answers what has become of grants that name this life, and records what their senders have not. Ends with the node.
     async fn serve_sessions(&self) -> Result<(), Error> {
         let Some(net) = &self.0.net else { return Ok(()) };
-        let client = net.on.client.clone();
+        let client = net.calls.client.clone();
         let subject = wire::standing_subject(&self.0.life);
         let failed = |error| Error::nats("subscribing to questions", error);
         let mut asked = client.subscribe(subject).await.map_err(failed)?;
-        net.on.caught_up("subscribing to questions").await?;
+        net.calls.caught_up("subscribing to questions").await?;
         let node = Arc::downgrade(&self.0);
         net.tokio.spawn(async move {
             while let Some(message) = asked.next().await {
@@ -225,7 +240,7 @@ impl Node {
 
     fn new(identity: Identity, runtime: Arc<Runtime>, terms: Terms, net: Option<Net>) -> Self {
         let random = net.as_ref().map_or_else(String::new, |net| {
-            net.on.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
+            net.calls.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
         });
         let life = format!("{}#{random}", identity.name);
         Self(Arc::new(Shared {
@@ -301,7 +316,7 @@ impl Node {
             None => wire::actor_subject(name),
             Some(fence) => wire::supervised_subject(name, fence.generation()),
         };
-        let client = &net.on.client;
+        let client = &net.calls.client;
         let failed = |error| Error::nats("subscribing to a mailbox", error);
         let messages = client.queue_subscribe(subject, "actor".into()).await.map_err(failed)?;
         // Those who know this life send to it alone.
@@ -310,8 +325,8 @@ impl Node {
         let mut messages = futures_util::stream::select(messages, direct);
         let mut cancels = client.subscribe(wire::cancel_subject(name)).await.map_err(failed)?;
         // Until the server has both, a message would find nobody.
-        net.on.caught_up("subscribing to a mailbox").await?;
-        exported.tasks.push(net.tokio.spawn({
+        net.calls.caught_up("subscribing to a mailbox").await?;
+        exported.tasks.push(net.calls_tokio.spawn({
             let served = served.clone();
             async move {
                 while let Some(message) = messages.next().await {
@@ -460,7 +475,7 @@ impl Served {
             }
             wire::write_generation(&mut headers, fence.generation());
         }
-        let client = net.on.client.clone();
+        let client = net.calls.client.clone();
         // As for a refusal: a sender that does not hear it finds out.
         let mut publishes =
             Box::pin(async move { client.publish_with_headers(reply_to, headers, payload.into()).await });
@@ -694,8 +709,7 @@ impl Remote {
         let asked = cx.send_abroad(grant, |abroad| {
             let (node, name) = (self.node.clone(), self.name.clone());
             let paid = (grant, Home::Task(abroad.clone()));
-            let call =
-                Call::new(&net.tokio, |tell| call::ask(node, name, headers, payload, paid, timeout, tell));
+            let call = Call::new(net, |tell| call::ask(node, name, headers, payload, paid, timeout, tell));
             cx.await_future(call).unwrap_or(Err(CallError::NotPermitted))
         });
         asked.map_err(|unpayable| CallError::Refused(AskError::Unpayable(unpayable)))?
@@ -714,7 +728,7 @@ impl Remote {
         self.node.runtime.withdraw(&grant).map_err(unpayable)?;
         let paid = (grant, Home::Root(self.node.runtime.clone()));
         let (node, name) = (self.node.clone(), self.name.clone());
-        Call::new(&net.tokio, |tell| call::ask(node, name, headers, payload, paid, timeout, tell)).await
+        Call::new(net, |tell| call::ask(node, name, headers, payload, paid, timeout, tell)).await
     }
 
     /// Sends a message without a grant: the actor's node pays for it, as its terms say.

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{HANGS, Server, identity};
-use mainspring::{Pool, Profile};
-use mainspring_cluster::{Config, Exported, Message, Node, OneThread, Terms, Trusted, connect};
+use mainspring::{Pool, Profile, Runtime};
+use mainspring_cluster::{CallError, Config, Exported, Message, Node, OneThread, Terms, Trusted, connect};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::ThreadId;
@@ -131,4 +131,78 @@ fn it_can_be_dropped_by_what_runs_there() {
     });
     heard.recv_timeout(HANGS).expect("the drop does not wait for itself");
     assert_eq!(runtime.run(|_| 7).expect("it runs"), 7);
+}
+
+/// A node of an ordinary runtime, which joins from a Tokio of its own.
+fn join_ordinary(name: &str, server: &Server, tokio: &tokio::runtime::Runtime) -> (Node, Arc<Runtime>) {
+    let trusted = ["anna", "bert"].iter().fold(Trusted::new(), |trusted, name| {
+        trusted.believe(*name, &identity(name).public(), Pool::AMPLE).expect("a key")
+    });
+    let terms = Terms { trusted, grace: Duration::from_secs(1), ..Terms::default() };
+    let config = mainspring::Config::new(Profile::Cluster).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let node = tokio.block_on(async {
+        let server = connect(&Config::new(server.url())).await.expect("the server");
+        Node::join(identity(name), runtime.clone(), terms, server).await.expect("a node")
+    });
+    (node, runtime)
+}
+
+#[test]
+fn an_ordinary_node_goes_on_while_its_only_worker_does_not_check() {
+    let server = Server::start();
+    let there = start();
+    let bert = join("bert", &server, &there);
+    let (_exported, _threads) = export(&bert, &there);
+    let tokio = tokio::runtime::Runtime::new().expect("Tokio");
+    let (anna, runtime) = join_ordinary("anna", &server, &tokio);
+    let ask = || tokio.block_on(anna.actor("echo").ask_outside(b"x".to_vec(), GRANT, HANGS));
+    assert_eq!(ask(), Ok(b"x".to_vec()));
+    for _ in 0..3 {
+        let done = Arc::new(AtomicBool::new(false));
+        let (began, begins) = mpsc::channel();
+        let busy = std::thread::spawn({
+            let (runtime, done) = (runtime.clone(), done.clone());
+            move || {
+                runtime.run(|_| {
+                    began.send(()).expect("the test waits");
+                    while !done.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                })
+            }
+        });
+        begins.recv().expect("it begins");
+        let asked = ask();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(asked, Ok(b"x".to_vec()), "another thread runs the client meanwhile");
+        busy.join().expect("no panic").expect("it runs");
+        // And the worker does again.
+        assert_eq!(ask(), Ok(b"x".to_vec()));
+    }
+}
+
+#[test]
+fn two_nodes_of_one_ordinary_runtime_share_its_loop_and_it_ends_with_the_runtime() {
+    let server = Server::start();
+    let tokio = tokio::runtime::Runtime::new().expect("Tokio");
+    let (anna, runtime) = join_ordinary("anna", &server, &tokio);
+    let event_loop = Arc::downgrade(runtime.event_loop().expect("the node's"));
+    let bert = tokio.block_on(async {
+        let server = connect(&Config::new(server.url())).await.expect("the server");
+        let terms = Terms::default();
+        Node::join(identity("bert"), runtime.clone(), terms, server).await.expect("a node")
+    });
+    assert_eq!(
+        tokio.block_on(anna.actor("none").ask_unpaid(vec![], Duration::from_millis(20))),
+        Err(CallError::NoActor)
+    );
+    drop((anna, bert));
+    assert!(runtime.event_loop().is_some());
+    let began = Instant::now();
+    drop(runtime);
+    while event_loop.strong_count() > 0 && began.elapsed() < HANGS {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(event_loop.strong_count(), 0, "nothing of the loop is left");
 }
