@@ -503,8 +503,11 @@ enum RealtimeIslandMethod {
   bindCallerThread @1;   # NodeNumber: the calling thread, which is on the node's CPU, runs on the node's budget
   adjust           @2;   # IslandSpec with as many nodes; what it keeps and calls stays as it is
   leave            @3;   # it ends, and everything is given back
+  serve            @4;   # NodeEndpoint: threads of the process that serve calls there without a context do so on the node's budget
 }
 struct NodeNumber { node @0 :UInt32; }
+# The endpoint is named by its serving end. One that serves on another context, which still is, is refused as busy.
+struct NodeEndpoint { node @0 :UInt32; endpoint @1 :UInt32; }
 struct IslandInfo {
   # The name is of an island that there is. One that has left lately still says what its nodes have used.
   live       @0 :Bool;

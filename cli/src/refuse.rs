@@ -2,8 +2,8 @@
 //! machine that can.
 
 use crate::args::Machine;
-use crate::qemu::{layout, limits, plan};
-use mainspring_workload::{EndpointSpec, Faults, Step, ThreadSpec, Workload};
+use crate::qemu::{limits, plan};
+use mainspring_workload::{Faults, Step, ThreadSpec, Workload};
 use std::fmt;
 
 /// What of the workload cannot be done on a machine, and on which it can.
@@ -24,8 +24,6 @@ enum What {
         thread: String,
         key: &'static str,
     },
-    /// An endpoint whose context is a node of an island.
-    NodeOfEndpoint(String),
     Step {
         thread: String,
         verb: &'static str,
@@ -77,11 +75,6 @@ impl fmt::Display for Cannot {
             What::Key { thread, key } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of `{key}`")?;
             }
-            What::NodeOfEndpoint(name) => write!(
-                f,
-                "endpoint {name:?}: its context is a node of an island, which {host} makes when the island is admitted, after the \
-                 endpoint"
-            )?,
             What::Step { thread, verb } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of the step `{verb}`")?;
             }
@@ -125,10 +118,6 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
             return refuse(What::MachineKey(key), workload.places.table("machine"));
         }
     }
-    let on_node = workload.endpoints.iter().find(|endpoint| is_served_on_node(workload, endpoint));
-    if let Some(endpoint) = on_node.filter(|_| machine == Machine::Qemu) {
-        return refuse(What::NodeOfEndpoint(endpoint.name.clone()), workload.places.table("endpoint"));
-    }
     for (number, spec) in workload.threads.iter().enumerate() {
         if machine != Machine::Linux && spec.budget.is_some() {
             let what = What::Key { thread: spec.name.clone(), key: "budget" };
@@ -164,13 +153,6 @@ fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     };
     let &(count, of, limit) = needs.iter().find(|(count, _, limit)| count > limit)?;
     Some(What::TooMany { count, of, limit })
-}
-
-/// Whether an endpoint serves its calls on a node of an island.
-fn is_served_on_node(workload: &Workload, endpoint: &EndpointSpec) -> bool {
-    endpoint.context.is_some_and(|target| {
-        layout::island_of(workload, target.context, target.instance.unwrap_or(0) as usize).is_some()
-    })
 }
 
 /// The first table that asks for what `machine`, which is not the simulator, does not have.
@@ -296,6 +278,16 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_has_endpoints_that_are_served_on_a_node_of_an_island() {
+        let text = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+             [[island]]\nname = \"i\"\nperiod = \"10ms\"\nnodes = [\"c\"]\n\
+             [[endpoint]]\nname = \"x\"\ncontext = \"c\"\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"call x\", \"sleep 1ms\"]\n\
+             [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n";
+        assert_eq!(on(Machine::Qemu, &parse(text)), Ok(()));
+    }
+
+    #[test]
     fn the_kernel_refuses_by_line_what_it_would_otherwise_pass_over() {
         let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
         let refused = |text: &str| {
@@ -305,14 +297,6 @@ mod tests {
         };
         let faults = format!("{thread}[faults]\nlost_reschedule = \"1%\"\n");
         assert_eq!(refused(&faults), (Some(4), What::Table("faults")));
-        let context = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n";
-        let node = format!(
-            "{context}[[island]]\nname = \"i\"\nperiod = \"10ms\"\nnodes = [\"c\"]\n\
-             [[endpoint]]\nname = \"x\"\ncontext = \"c\"\n\
-             [[thread]]\nname = \"a\"\nprogram = [\"call x\", \"sleep 1ms\"]\n\
-             [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n"
-        );
-        assert_eq!(refused(&node), (Some(9), What::NodeOfEndpoint("x".into())));
         let wide = format!("[machine]\ncpus = 17\n{thread}");
         assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";

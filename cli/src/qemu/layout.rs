@@ -3,7 +3,8 @@
 //! Conserved: tables that have something in common which a process of the kernel has to itself are in one process.
 
 use mainspring_workload::{
-    Account, InterruptSpec, IslandSpec, LeaseMode, LeaseSpec, Operation, Step, ThreadSpec, Workload,
+    Account, EndpointSpec, InterruptSpec, IslandSpec, LeaseMode, LeaseSpec, Operation, Step, ThreadSpec,
+    Workload,
 };
 
 /// The table whose thread, or whose process's first thread, asks for a lease: that of the ring that is polled, if one is.
@@ -28,6 +29,19 @@ pub fn island_of(workload: &Workload, context: usize, instance: usize) -> Option
     workload.islands.iter().position(|island| nodes(workload, island).any(|node| node == (context, instance)))
 }
 
+/// The endpoints whose calls are served on an instance of a context.
+pub fn served_on(
+    workload: &Workload,
+    (context, instance): (usize, usize),
+) -> impl Iterator<Item = usize> + '_ {
+    let served = move |endpoint: &EndpointSpec| {
+        endpoint.context.is_some_and(|target| {
+            (target.context, target.instance.unwrap_or(0) as usize) == (context, instance)
+        })
+    };
+    (0..workload.endpoints.len()).filter(move |number| served(&workload.endpoints[*number]))
+}
+
 /// The table in whose place the kernel polls a ring: its one thread does nothing else, and has the lease of the mode kernel-sqpoll
 /// that names the ring. `None` if a thread polls it, or nobody.
 pub fn kernel_poller(workload: &Workload, ring: usize) -> Option<usize> {
@@ -46,6 +60,11 @@ pub fn is_polled_by_threads(workload: &Workload, ring: usize) -> bool {
 /// Whether a table receives calls at an endpoint.
 fn serves(spec: &ThreadSpec, endpoint: usize) -> bool {
     spec.program.iter().any(|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint))
+}
+
+/// Whether any thread receives calls at an endpoint.
+pub fn is_served(workload: &Workload, endpoint: usize) -> bool {
+    workload.threads.iter().any(|spec| serves(spec, endpoint))
 }
 
 /// The context that a step names.
@@ -144,8 +163,13 @@ impl Layout {
             }
         }
         for (number, endpoint) in workload.endpoints.iter().enumerate() {
-            let server = workload.threads.iter().position(|spec| serves(spec, number));
-            if let (Some(target), Some(server)) = (endpoint.context, server) {
+            let Some(target) = endpoint.context else { continue };
+            let servers =
+                (0..workload.threads.len()).filter(|table| serves(&workload.threads[*table], number));
+            // The node of an island serves servers of one process.
+            let on_node =
+                island_of(workload, target.context, target.instance.unwrap_or(0) as usize).is_some();
+            for server in servers.take(if on_node { usize::MAX } else { 1 }) {
                 merged.share(&mut of_context[target.context], server);
             }
         }

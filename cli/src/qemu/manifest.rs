@@ -1,6 +1,6 @@
 //! The boot manifest of a workload: how the kernel schedules, and the programs with their capabilities.
 
-use super::layout::{Layout, asker, island_of, nodes};
+use super::layout::{Layout, asker, island_of, nodes, served_on};
 use mainspring_abi::kernel::RELEASE_NS;
 use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
 use mainspring_workload::{
@@ -68,11 +68,7 @@ fn granted(workload: &Workload, number: usize, instance: usize) -> String {
     if let Some(endpoint) = spec.timeout_endpoint {
         let _ = write!(text, ":handler={endpoint}");
     }
-    let serves = |endpoint: &EndpointSpec| {
-        let target = endpoint.context.map(|target| (target.context, target.instance.unwrap_or(0) as usize));
-        target == Some((number, instance))
-    };
-    for (endpoint, _) in workload.endpoints.iter().enumerate().filter(|(_, endpoint)| serves(endpoint)) {
+    for endpoint in served_on(workload, (number, instance)) {
         let _ = write!(text, ":serves={endpoint}");
     }
     text

@@ -218,6 +218,9 @@ fn island(workload: &Workload, layout: &Layout, spec: &IslandSpec) -> Vec<u64> {
             grants.period.get(),
             grants.deadline.min(spec.deadline).get(),
             grants.cpus.as_ref().map_or(0, bits),
+            layout::served_on(workload, (context, instance))
+                .filter(|endpoint| layout::is_served(workload, *endpoint))
+                .fold(0, |bits, endpoint| bits | 1 << endpoint),
         ]
     };
     head.into_iter().chain(all.into_iter().flat_map(node)).collect()
@@ -527,10 +530,44 @@ mod tests {
         let end = plan.len() - 5;
         let island = [2, 0, 20_000_000, 20_000_000, 1, overrun::SHUTDOWN, 2, 1];
         assert_eq!(plan[end - NODE_WORDS - ISLAND_WORDS..end - NODE_WORDS], island);
-        assert_eq!(plan[end - NODE_WORDS..end], [0, 0, 250_000, 1_000_000, 1_000_000, 0]);
+        assert_eq!(plan[end - NODE_WORDS..end], [0, 0, 250_000, 1_000_000, 1_000_000, 0, 0]);
         let before = end - NODE_WORDS - ISLAND_WORDS;
         assert_eq!(plan[before - RING_WORDS..before], [2, NONE, 1_000_000, 1, 0, 1, 64, 1000, 0]);
         let lease = &plan[before - RING_WORDS - LEASE_WORDS..before - RING_WORDS];
         assert_eq!(lease[..7], [1, 1, NONE, 0b1000, mode::KERNEL_SQPOLL, 0, NONE]);
+    }
+
+    #[test]
+    fn a_node_is_told_the_endpoints_that_somebody_serves_on_it() {
+        let workload = workload(
+            r#"
+            [[context]]
+            name = "c"
+            budget = "1ms"
+            period = "10ms"
+            [[island]]
+            name = "i"
+            period = "10ms"
+            nodes = ["c"]
+            [[endpoint]]
+            name = "idle"
+            context = "c"
+            [[endpoint]]
+            name = "busy"
+            context = "c"
+            [[thread]]
+            name = "client"
+            program = ["call busy", "sleep 1ms"]
+            [[thread]]
+            name = "server"
+            program = ["recv busy", "reply"]
+            "#,
+        );
+        let plan = read(&encode(&workload, 7));
+        let end = plan.len() - 5;
+        assert_eq!(plan[end - NODE_WORDS..end], [0, 0, 1_000_000, 10_000_000, 10_000_000, 0, 0b10]);
+        let manifest = manifest(&workload, 1000);
+        let of_island = manifest.lines().find(|line| line.contains("islands:")).expect("one may have it");
+        assert!(of_island.contains("serve:1") && !of_island.contains("serve:0"), "{manifest}");
     }
 }

@@ -14,7 +14,8 @@
 //!                 polls (NONE: none), whether threads poll it, whether it may be polled, entries, what serving one takes in ns, among
 //!                 how many the earliest deadline goes first (0: in the order of submission)
 //! each island:    process, when it asks, period, deadline, CPU bits (0: all), one of `overrun`, pages of memory, how many nodes, then
-//!                 the nodes: context and instance, budget, period, deadline, CPU bits (0: all)
+//!                 the nodes: context and instance, budget, period, deadline, CPU bits (0: all), endpoints that are served on it, bit by
+//!                 bit
 //! then the distributions, and the mutexes, semaphores, barriers and conditions, as `core/program` writes them
 //! how many devices, then each:
 //!                 process, CPU, interrupts in a burst, threads that it wakes (a table and an instance, NONE: none), the number of its
@@ -33,7 +34,7 @@
 use crate::frame::MAX_NOTE;
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN07");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN08");
 
 /// Absent.
 pub const NONE: u64 = u64::MAX;
@@ -118,7 +119,7 @@ pub const POLICY_WORDS: usize = 6;
 /// Words of an island before its nodes.
 pub const ISLAND_WORDS: usize = 8;
 /// Words of a node.
-pub const NODE_WORDS: usize = 6;
+pub const NODE_WORDS: usize = 7;
 
 /// Times of calls that one note has.
 pub const REPLIES: usize = 3;

@@ -191,6 +191,9 @@ fn unchecked(
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
+/// As `ALL`, and a tenth of the second CPU.
+const IDLE_PATHS: &str =
+    "console,timer,threads,control,processes,park,memory,policy,info,context:a=1000000/10000000:cpus=2";
 /// Two contexts: 2 ms of 20, and 1 ms of 10. Contexts that the program makes have a quarter of a CPU in all.
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
      context:a=2000000/20000000,context:b=1000000/10000000,time:26";
@@ -396,7 +399,7 @@ pub const PROOFS: &[Proof] = &[
         name: "idle-paths",
         about: "each way by which a CPU comes to idle, and what is served meanwhile; ticks come every 20 us",
         cpus: &[2],
-        starts: &[("start", "idle-paths", ALL, "")],
+        starts: &[("start", "idle-paths", IDLE_PATHS, "")],
         settings: "say idle\ntick_ns 20000",
         programs: &["idle-paths", "child"],
         markers: &[
@@ -407,6 +410,7 @@ pub const PROOFS: &[Proof] = &[
             "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-message",
             "idle-paths: blocks=ok",
             "idle-paths: exits=ok",
+            "idle-paths: throttled=ok",
             "idle-paths: killed=ok",
             "idle-paths: served_by_idle_cpus=ok",
             "idle-paths: served_by_ticks=ok",
@@ -628,6 +632,7 @@ pub const PROOFS: &[Proof] = &[
             "realtime-island: memory=ok",
             "realtime-island: admitted=ok",
             "realtime-island: bound=ok overrun=ok",
+            "realtime-island: served=ok",
             "realtime-island: adjusted=ok",
             "realtime-island: left=ok",
             "realtime-island: shutdown=ok",

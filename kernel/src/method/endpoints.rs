@@ -14,7 +14,7 @@ use crate::object::thread;
 use crate::sched::{contexts, dispatch, wakeup};
 use mainspring_abi::kernel::{DIRECT_WORDS, MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqeV2, QosFlags};
-use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_driver::contexts::CallEnd;
 use mainspring_ring::deadline::{is_late, propagate};
 use mainspring_schema::EndpointMethod;
@@ -273,7 +273,14 @@ fn receive_next(call: &Call<'_>, ends: &mut Endpoint, call_id: u32) {
 
 /// `server`, which has received a call, serves it on the endpoint's own context, if there is one and it can; whether it does.
 fn serve_on_own(ends: &Endpoint, server: ThreadRef) -> bool {
-    ends.own_context().is_some_and(|own| contexts::serve_on(own, server))
+    ends.own_context().is_some()
+        && own_context_for(ends, server).is_some_and(|own| contexts::serve_on(own, server))
+}
+
+/// The endpoint's own context, if `server` may serve on it. Most endpoints have none.
+#[cold]
+fn own_context_for(ends: &Endpoint, server: ThreadRef) -> Option<ContextRef> {
+    ends.own_context_of(thread::find(server)?.process().index())
 }
 
 /// `server` has answered, or waits for the next call: the endpoint's own context is at rest, if it served on that.
@@ -286,11 +293,12 @@ fn end_service(ends: &Endpoint, server: ThreadRef) {
 /// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often, unless the server
 /// has the endpoint's own.
 pub(super) fn may_lend(ends: &Endpoint, caller: ThreadRef, server: ThreadRef) -> Result<(), CapError> {
-    if ends.lends() && !ends.own_context().is_some_and(contexts::is_free) {
-        contexts::may_call(caller, server)
-    } else {
-        Ok(())
+    if !ends.lends() {
+        return Ok(());
     }
+    let has_own =
+        ends.own_context().is_some() && own_context_for(ends, server).is_some_and(contexts::is_free);
+    if has_own { Ok(()) } else { contexts::may_call(caller, server) }
 }
 
 /// Whose fault it is that a call could not be received.

@@ -9,12 +9,12 @@ use crate::object::caps::{IslandName, Object};
 use crate::object::endpoint::endpoint;
 use crate::object::memory::MemoryObject;
 use crate::sched::islands::{self, NODES, OBJECTS};
-use crate::sched::per_cpus;
+use crate::sched::{contexts, per_cpus};
 use alloc::string::String;
 use alloc::vec::Vec;
 use mainspring_abi::kernel::SQ_ENTRIES;
 use mainspring_abi::ring::CapError;
-use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
 use mainspring_authority::island::{
     Calls, HotPath, Locks, NodeBudget, NodeTerms, OverrunPolicy, PreallocSpec, RealtimeIslandSpec, Residency,
     RingSpec, Shape, ShutdownPolicy,
@@ -70,7 +70,30 @@ pub fn island(call: &Call<'_>, island: IslandName, percent: u8) -> Result<Answer
             islands::leave(island)?;
             Ok(Answer::Done(0))
         }
+        Method::Serve => {
+            let asked =
+                |params: schema::node_endpoint::Reader<'_>| (params.get_node(), params.get_endpoint());
+            let (node, cap) =
+                with_params::<schema::node_endpoint::Owned, _>(call, |params| Ok(asked(params)))?;
+            let Object::EndpointServe(index) = call.process().state.lock().caps.find(cap)? else {
+                return Err(CapError::InvalidParameter);
+            };
+            serve(islands::context_of(island, node as usize)?, index, call.process().index())?;
+            Ok(Answer::Done(0))
+        }
     }
+}
+
+/// Servers of `process` serve calls to an endpoint on the context `own` of a node from now on. If its island has left meanwhile, they
+/// serve as if the endpoint had none.
+fn serve(own: ContextRef, index: u32, process: u32) -> Result<(), CapError> {
+    let mut ends = endpoint(index).lock();
+    // A server has the present one until it has answered.
+    if ends.own_context().is_some_and(|present| present != own && contexts::is_live(present)) {
+        return Err(CapError::Busy);
+    }
+    ends.serve_on(own, Some(process));
+    Ok(())
 }
 
 fn info(call: &Call<'_>, island: IslandName) -> Result<Answer, CapError> {

@@ -398,7 +398,7 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
         if let Some(endpoint) = context.handler {
             contexts::handle_faults(who, endpoint);
         }
-        context.serves.iter().for_each(|index| endpoint(*index).lock().serve_on(who));
+        context.serves.iter().for_each(|index| endpoint(*index).lock().serve_on(who, None));
         Ok((context.name, Object::SchedulingContext(who)))
     });
     let sessions = session.into_iter().chain(held.iter().map(|(name, of)| (*name, Object::UserSession(*of))));

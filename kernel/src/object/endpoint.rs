@@ -146,6 +146,8 @@ pub struct Endpoint {
     how: Conduct,
     /// What a server that has no context serves calls on.
     own: Option<ContextRef>,
+    /// The process whose servers alone do so.
+    own_of: Option<u32>,
     /// The clients whose turns come together, bit by bit, and which of them was chosen.
     batch: u64,
     chosen: Option<u8>,
@@ -212,6 +214,7 @@ impl Endpoint {
             last: MAX_PROCESSES as u32 - 1,
             how: Conduct::DEFAULT,
             own: None,
+            own_of: None,
             batch: 0,
             chosen: None,
             used: false,
@@ -294,9 +297,10 @@ impl Endpoint {
         self.how = Conduct { window: how.window.clamp(1, MAX_PROCESSES as u8), ..how };
     }
 
-    /// Whoever serves a call here without a context serves it on `own`. At boot.
-    pub fn serve_on(&mut self, own: ContextRef) {
-        self.own = Some(own);
+    /// A thread that serves a call here without a context serves it on `own`: one of any process, or of this one. Servers of another
+    /// process are at the mercy of a context's budget and overrun policy, so only the boot manifest says that for all.
+    pub fn serve_on(&mut self, own: ContextRef, of: Option<u32>) {
+        (self.own, self.own_of) = (Some(own), of);
     }
 
     /// What a server that has no context serves calls on.
@@ -304,6 +308,12 @@ impl Endpoint {
     #[must_use]
     pub fn own_context(&self) -> Option<ContextRef> {
         self.own
+    }
+
+    /// What a server of `process` that has no context serves calls on.
+    #[must_use]
+    pub fn own_context_of(&self, process: u32) -> Option<ContextRef> {
+        self.own.filter(|_| self.own_of.is_none_or(|of| of == process))
     }
 
     /// Whether its path is made for deadlines.

@@ -161,6 +161,11 @@ pub fn is_free(own: ContextRef) -> bool {
     lock().is_free(own.id())
 }
 
+/// Whether there still is a context of this name.
+pub fn is_live(context: ContextRef) -> bool {
+    !lock().is_gone(context.id())
+}
+
 /// `server` has received a call at an endpoint that has the context `own`, and serves it on that, if it has none itself and the
 /// context is free; whether it does. The endpoint is locked that has the call.
 pub fn serve_on(own: ContextRef, server: ThreadRef) -> bool {

@@ -270,6 +270,14 @@ pub fn bind(island: IslandName, node: usize, thread: &Thread) -> Result<(), CapE
     })
 }
 
+/// The context of a node.
+pub fn context_of(island: IslandName, node: usize) -> Result<ContextRef, CapError> {
+    with_table(|table| {
+        let contexts = table.islands.contexts(table.find(island)?).unwrap_or(&[]);
+        contexts.get(node).copied().ok_or(CapError::InvalidCapability)
+    })
+}
+
 /// Gives an island of a process whose family may have so many percent of a CPU another spec.
 pub fn adjust(
     island: IslandName,

@@ -8,14 +8,13 @@ extern crate alloc;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Context, ThreadOptions};
 use mainspring_user::{arch, say};
 
 mainspring_user::program!(main);
 
 const MS: u64 = 1_000_000;
-/// A victim dies by a message, or by the tick if that finds its mark first. With ticks as close as this proof's boot
-/// manifest sets them, so many die both ways.
+/// A victim dies by a message, or by the tick if that finds its mark first. Ticks are as close as this proof's boot manifest sets them.
 const VICTIMS: u64 = 150;
 
 /// All of it from CPU 0, so that CPU 1 has nothing but what it is given. Each request, and each return to user mode from each
@@ -26,6 +25,7 @@ fn main() -> i64 {
     let work = caps::spawn(options, || {
         blocks();
         exits();
+        throttled();
         killed_while_computing();
         served_by_idle_cpus();
         served_by_ticks();
@@ -57,6 +57,22 @@ fn exits() {
         child.detach().expect("a handle can be dropped");
     }
     say!("idle-paths: exits=ok");
+}
+
+/// A thread that computes on after its budget, on a CPU which has nothing else: the timer takes the CPU away from it.
+//= ARCH:idle.dispatch-sites
+fn throttled() {
+    let context = Context(caps::need("context:a"));
+    let options = ThreadOptions { cpus: 2, ..ThreadOptions::default() };
+    let thread = caps::spawn(options, move || {
+        context.bind().expect("its time is on this CPU");
+        while context.info().expect("it is there").depletions < 3 {
+            arch::spin(1000);
+        }
+        0
+    });
+    assert_eq!(thread.expect("within the quota").join(), Ok(0));
+    say!("idle-paths: throttled=ok");
 }
 
 /// A thread that never enters the kernel by itself is ended by whatever interrupts it next.

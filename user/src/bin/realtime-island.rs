@@ -12,7 +12,7 @@ use mainspring_user::caps::{
     self, Island, IslandInfo, IslandNode, IslandSpec, IslandTold, Thread, ThreadOptions,
 };
 use mainspring_user::schema::{IslandNotice, OverrunPolicy};
-use mainspring_user::{CapError, arch, say};
+use mainspring_user::{CapError, arch, client, say};
 
 mainspring_user::program!(main);
 
@@ -57,6 +57,9 @@ fn main() -> i64 {
         // With its island admitted.
         return i64::from(admit(&large()).is_err());
     }
+    if caps::arguments() == "serve" {
+        return serve_one();
+    }
     if caps::arguments() == "second" {
         return match admit(&sixty_percent(1)) {
             Err(CapError::Denied) => 0,
@@ -68,6 +71,7 @@ fn main() -> i64 {
     memory();
     let island = admitted();
     bound(island);
+    served(island);
     adjusted(island);
     ends(island);
     shut_down();
@@ -273,6 +277,52 @@ fn bound(island: Island) {
     stop.store(1, Ordering::Relaxed);
     ended(first);
     say!("realtime-island: bound=ok overrun=ok");
+}
+
+/// Serves one call, for some time.
+fn serve_one() -> i64 {
+    let serve = caps::need("serve:lent");
+    let call = caps::receive(serve, &mut [0; 64]).expect("a call comes");
+    arch::spin(100_000);
+    i64::from(client::carry_out(caps::return_request(serve, call.call_id, &[])).is_err())
+}
+
+/// A server without a context serves calls on the budget of a node, if the island says so, and is best effort between them.
+fn served(island: Island) {
+    let lent = caps::need("serve:lent");
+    assert_eq!(island.serve(2, lent), Err(CapError::InvalidCapability), "there is no such node");
+    assert_eq!(
+        island.serve(0, caps::need("call:lent")),
+        Err(CapError::InvalidParameter),
+        "a client says what calls are served on"
+    );
+    assert_eq!(
+        island.serve(0, caps::need("timer")),
+        Err(CapError::InvalidParameter),
+        "a clock serves nobody"
+    );
+    island.serve(0, lent).expect("both are there");
+    island.serve(0, lent).expect("it is so already");
+    assert_eq!(
+        island.serve(1, lent),
+        Err(CapError::Busy),
+        "a server has the other one until it has answered"
+    );
+    let before = info(island);
+    let stranger = caps::start("realtime-island", "serve", &["console", "timer", "serve:lent"]);
+    let stranger = stranger.expect("within the quota");
+    caps::call_endpoint(caps::need("call:lent"), &[], &mut []).expect("it is answered");
+    assert_eq!(stranger.wait(), Ok(0), "it has answered");
+    stranger.detach().expect("a handle can be dropped");
+    assert_eq!(info(island).used_ns, before.used_ns, "a server of another process is put on a node");
+    let server = on_node(island, 0, serve_one);
+    caps::call_endpoint(caps::need("call:lent"), &[], &mut []).expect("it is answered");
+    ended(server);
+    let after = info(island);
+    assert!(after.used_ns[0] > before.used_ns[0], "the node did not pay: {before:?} {after:?}");
+    assert_eq!(after.used_ns[1], before.used_ns[1], "another node pays");
+    ended(on_node(island, 0, move || i64::from(island.bind(0).is_err())));
+    say!("realtime-island: served=ok");
 }
 
 /// Another spec takes the place of the old one if everything still holds; if not, the old one stands.

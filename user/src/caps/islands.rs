@@ -166,6 +166,17 @@ impl Island {
         )?
     }
 
+    /// Calls to an endpoint, named by its serving end, are served on the budget of this node from now on.
+    pub fn serve(self, node: u32, endpoint: u32) -> Result<(), CapError> {
+        with_params::<schema::node_endpoint::Owned, _>(
+            |mut params| {
+                params.set_node(node);
+                params.set_endpoint(endpoint);
+            },
+            |bytes| client::call(self.cap, Method::Serve as u16, bytes, &mut []).map(|_| ()),
+        )?
+    }
+
     /// It is another from now on, with as many nodes.
     pub fn adjust(self, spec: &IslandSpec<'_>) -> Result<(), CapError> {
         with_spec(spec, |bytes| client::call(self.cap, Method::Adjust as u16, bytes, &mut []).map(|_| ()))?

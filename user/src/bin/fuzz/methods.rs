@@ -121,7 +121,7 @@ pub const INTERFACES: &[Interface] = &[
     interface(
         Kind::Island,
         "RealtimeIsland",
-        &[("info", 1), ("bindCallerThread", 3), ("adjust", 2), ("leave", 1)],
+        &[("info", 1), ("bindCallerThread", 3), ("adjust", 2), ("leave", 1), ("serve", 2)],
     ),
     interface(
         Kind::PolicyService,

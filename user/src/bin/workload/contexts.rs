@@ -179,7 +179,10 @@ pub fn places(mine: u64) -> Vec<(u64, u64, u32)> {
 /// Tells how each context of this process fared.
 pub fn tell_of(places: &[(u64, u64, u32)]) {
     for (table, instance, place) in places {
-        let Some(Ok(info)) = context(*table, *instance).map(Context::info) else { continue };
+        let Some(context) = context(*table, *instance) else { continue };
+        // What servers use of it after it was told would be missing. One that was revoked before is gone already.
+        let _ = context.revoke();
+        let Ok(info) = context.info() else { continue };
         tell(Note::Context {
             context: (*table as u32, *instance as u32),
             id: info.id,

@@ -3,6 +3,7 @@
 //! Conserved: the threads of an island's nodes are bound to its contexts exactly if all of it was admitted; if not, they run as best
 //! effort.
 
+use crate::endpoint_cap;
 use crate::leases::persist;
 use crate::plan::plan;
 use alloc::vec::Vec;
@@ -11,7 +12,7 @@ use mainspring_abi::plan::{ISLAND_WORDS, NODE_WORDS, NONE, Note, overrun, place}
 use mainspring_program::Words;
 use mainspring_user::caps::{self, IslandNode, IslandSpec};
 use mainspring_user::schema::OverrunPolicy;
-use mainspring_user::{CapError, arch};
+use mainspring_user::{CapError, arch, say};
 use spin::Mutex;
 
 /// An island of the plan.
@@ -26,6 +27,8 @@ pub struct Island {
     pages: u64,
     /// The contexts of its nodes, each as a table and an instance.
     nodes: Vec<(u64, u64)>,
+    /// The endpoints that are served on each, bit by bit.
+    serves: Vec<u64>,
     /// What each needs.
     terms: Mutex<Vec<IslandNode>>,
     /// It has asked.
@@ -42,10 +45,12 @@ impl Island {
     /// Reads one; `None` if the words are none.
     pub fn read(words: &mut Words<'_>) -> Option<Self> {
         let [process, start, period, deadline, cpus, overrun, pages, count] = words.take::<ISLAND_WORDS>()?;
-        let (mut nodes, mut terms) = (Vec::new(), Vec::new());
+        let (mut nodes, mut serves, mut terms) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
-            let [context, instance, budget_ns, period_ns, deadline_ns, cpus] = words.take::<NODE_WORDS>()?;
+            let [context, instance, budget_ns, period_ns, deadline_ns, cpus, endpoints] =
+                words.take::<NODE_WORDS>()?;
             nodes.push((context, instance));
+            serves.push(endpoints);
             terms.push(IslandNode { budget_ns, period_ns, deadline_ns, cpus });
         }
         Some(Self {
@@ -57,6 +62,7 @@ impl Island {
             overrun,
             pages,
             nodes,
+            serves,
             terms: Mutex::new(terms),
             asked: AtomicBool::new(false),
             held: Mutex::new(None),
@@ -72,6 +78,7 @@ impl Island {
         match self.admit() {
             Ok(island) => {
                 *self.held.lock() = Some(island);
+                self.serve(island);
                 self.admitted.store(caps::now() - plan().began, Ordering::Relaxed);
             }
             Err(code) => self.refused.store(u32::from(code as u16), Ordering::Relaxed),
@@ -84,6 +91,18 @@ impl Island {
         let object = if pages == 0 { None } else { Some(caps::create_object(pages)?) };
         let authority = authority().ok_or(CapError::Denied)?;
         self.with_spec(&self.terms.lock(), object.as_slice(), |spec| caps::admit_island(&authority, spec))
+    }
+
+    /// Has the calls to the endpoints of its nodes served on them.
+    fn serve(&self, island: caps::Island) {
+        for (node, endpoints) in (0..).zip(&self.serves) {
+            let bits = (0..u64::BITS as usize).filter(|bit| endpoints >> bit & 1 == 1);
+            for endpoint in bits {
+                if let Err(code) = island.serve(node, endpoint_cap("serve", endpoint)) {
+                    say!("workload: an endpoint cannot be served on a node: {code:?}");
+                }
+            }
+        }
     }
 
     fn with_spec<R>(
@@ -157,6 +176,12 @@ impl Island {
     /// Tells how it and its nodes fared.
     pub fn tell(&self, number: usize) {
         let live = self.look().is_some();
+        let held = *self.held.lock();
+        if let Some(island) = held.filter(|_| live) {
+            // What servers use of its nodes after it was told would be missing. Its name still says what was used before.
+            let _ = island.leave();
+            self.look();
+        }
         let admitted = self.admitted.load(Ordering::Relaxed);
         let mut left = self.left.load(Ordering::Relaxed);
         if admitted != 0 && !live && left == 0 {

@@ -13,6 +13,15 @@ pub fn parameters(random: &mut Random, method: RealtimeIslandMethod) -> Params {
             Params::of::<schema::node_number::Owned>(|mut params| params.set_node(node))
         }
         RealtimeIslandMethod::Adjust => spec(random),
+        RealtimeIslandMethod::Serve => {
+            let node = small_or_edge(random, 3) as u32;
+            let side = if random.once_in(8) { Kind::Call } else { Kind::Serve };
+            let endpoint = cap(random, side);
+            Params::of::<schema::node_endpoint::Owned>(|mut params| {
+                params.set_node(node);
+                params.set_endpoint(endpoint);
+            })
+        }
     }
 }
 
