@@ -128,8 +128,10 @@ fn refusals(cpu: u32) {
 //= TICK:L2.ownership
 //= TICK:nongoal.second-consumer
 fn served_without_entering(cpu: u32) {
+    let looked = Arc::new(AtomicU32::new(0));
+    let theirs = looked.clone();
     let (thread, lease) =
-        on_polled_ring(cpu, LeaseGrant { allow_busy_spin: true, ..LeaseGrant::default() }, || {
+        on_polled_ring(cpu, LeaseGrant { allow_busy_spin: true, ..LeaseGrant::default() }, move || {
             let (mut wakes, timer) = (0, caps::need("timer"));
             let mut now = [0u8; 32];
             for _ in 0..200 {
@@ -150,9 +152,14 @@ fn served_without_entering(cpu: u32) {
             // If the poller slept, this thread's own entry carried it out.
             let code = client::outcome(&refused);
             assert!(matches!(code, Err(CapError::NotPolled) | Ok(_)), "{code:?}");
+            // The lease ends with its thread.
+            while theirs.load(Ordering::Acquire) == 0 {
+                arch::spin(1000);
+            }
             0
         });
     assert_eq!(lease.info().expect("it is there").mode, LeaseMode::KernelSqpoll);
+    looked.store(1, Ordering::Release);
     ended(thread);
     assert!(
         caps::comes_true(MS, || lease.info().is_ok_and(|info| info.end != LeaseEnd::Live)),
