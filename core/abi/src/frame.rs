@@ -24,7 +24,7 @@ const RECORD: u64 = 1;
 const NOTE: u64 = 2;
 const END: u64 = 3;
 const RECORD_WORDS: usize = 5;
-const TRAILER_WORDS: usize = 10;
+const TRAILER_WORDS: usize = 11;
 
 /// One frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,8 @@ pub struct Trailer {
     pub heap_lost: i64,
     /// Allocations on paths that must not allocate.
     pub hard_path_allocations: u64,
+    /// How often CPUs halted with nothing to run.
+    pub idle_halts: u64,
     /// How often the kernel looked at its invariants.
     pub checks: CheckCounts,
     /// The longest stretch with interrupts off, in counts of the time stamp counter. 0 where nothing is measured.
@@ -143,6 +145,7 @@ impl Trailer {
             self.frames_lost.cast_unsigned(),
             self.heap_lost.cast_unsigned(),
             self.hard_path_allocations,
+            self.idle_halts,
             leaves,
             halts,
             services,
@@ -158,6 +161,7 @@ impl Trailer {
             frames,
             heap,
             hard_path_allocations,
+            idle_halts,
             leaves,
             halts,
             services,
@@ -174,6 +178,7 @@ impl Trailer {
             frames_lost: frames.cast_signed(),
             heap_lost: heap.cast_signed(),
             hard_path_allocations,
+            idle_halts,
             checks: CheckCounts { leaves, halts, services, requests, refusals },
             longest_interrupts_off: longest,
         })

@@ -57,14 +57,23 @@ fn body() -> impl Strategy<Value = Owned> {
 }
 
 fn trailer() -> impl Strategy<Value = Trailer> {
-    (any::<bool>(), any::<[i64; 2]>(), any::<[u64; 7]>()).prop_map(|(succeeded, lost, counts)| {
-        let [hard_path_allocations, leaves, halts, services, requests, refusals, longest_interrupts_off] =
-            counts;
+    (any::<bool>(), any::<[i64; 2]>(), any::<[u64; 8]>()).prop_map(|(succeeded, lost, counts)| {
+        let [
+            hard_path_allocations,
+            idle_halts,
+            leaves,
+            halts,
+            services,
+            requests,
+            refusals,
+            longest_interrupts_off,
+        ] = counts;
         Trailer {
             succeeded,
             frames_lost: lost[0],
             heap_lost: lost[1],
             hard_path_allocations,
+            idle_halts,
             checks: CheckCounts { leaves, halts, services, requests, refusals },
             longest_interrupts_off,
         }

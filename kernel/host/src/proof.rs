@@ -75,7 +75,7 @@ impl Proof {
         let complaint = ended_badly
             .or(unmet)
             .or_else(|| self.complaint(&run))
-            .or_else(|| self.judge(build, run.trailer()));
+            .or_else(|| self.judge(build, cpus, run.trailer()));
         match complaint {
             None => Ok(run),
             Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
@@ -91,10 +91,10 @@ impl Proof {
     }
 
     /// What is wrong with what the kernel says at its end.
-    fn judge(&self, build: Build, trailer: Result<Trailer, FrameError>) -> Option<String> {
+    fn judge(&self, build: Build, cpus: u32, trailer: Result<Trailer, FrameError>) -> Option<String> {
         lost_memory(trailer).or_else(|| {
             let trailer = trailer.ok()?;
-            unchecked(build, trailer.checks).or_else(|| self.too_long(&trailer))
+            unchecked(build, cpus, &trailer).or_else(|| self.too_long(&trailer))
         })
     }
 
@@ -181,13 +181,13 @@ pub(crate) fn lost_memory(trailer: Result<Trailer, FrameError>) -> Option<String
     }
 }
 
-/// Says so if a run that was to check itself did not look at each of its invariants.
-fn unchecked(
-    build: Build,
-    CheckCounts { leaves, halts, services, requests, .. }: CheckCounts,
-) -> Option<String> {
-    let missing = build == Build::Checked && [leaves, halts, services, requests].contains(&0);
-    missing.then(|| "the kernel did not look at all of its invariants".to_owned())
+/// Says so if a run that was to check itself did not look at each of its invariants. A run may have no halt at all. A CPU that
+/// counted a halt may not have looked yet when the machine ends.
+fn unchecked(build: Build, cpus: u32, trailer: &Trailer) -> Option<String> {
+    let CheckCounts { leaves, halts, services, requests, .. } = trailer.checks;
+    let missing = [leaves, services, requests].contains(&0) || halts + u64::from(cpus) < trailer.idle_halts;
+    (build == Build::Checked && missing)
+        .then(|| "the kernel did not look at all of its invariants".to_owned())
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
@@ -1031,31 +1031,38 @@ mod tests {
 
     #[test]
     fn a_checked_run_has_looked_at_every_invariant() {
-        let looked = CheckCounts { leaves: 9, halts: 1, services: 2, requests: 3, refusals: 0 };
-        assert_eq!(unchecked(Build::Checked, looked), None);
-        assert_eq!(unchecked(Build::Plain, CheckCounts::default()), None);
-        assert!(unchecked(Build::Checked, CheckCounts::default()).is_some());
-        assert!(unchecked(Build::Checked, CheckCounts { halts: 0, ..looked }).is_some());
+        let looked = CheckCounts { leaves: 9, halts: 5, services: 2, requests: 3, refusals: 0 };
+        let judged = |build, idle_halts, checks| {
+            unchecked(build, 2, &Trailer { idle_halts, checks, ..Trailer::default() })
+        };
+        assert_eq!(judged(Build::Checked, 5, looked), None);
+        assert_eq!(judged(Build::Checked, 0, CheckCounts { halts: 0, ..looked }), None, "it never halted");
+        assert_eq!(judged(Build::Checked, 7, looked), None, "both CPUs were about to look");
+        assert!(judged(Build::Checked, 8, looked).is_some());
+        assert!(judged(Build::Checked, 5, CheckCounts { leaves: 0, ..looked }).is_some());
+        assert!(judged(Build::Checked, 5, CheckCounts { services: 0, ..looked }).is_some());
+        assert!(judged(Build::Checked, 5, CheckCounts { requests: 0, ..looked }).is_some());
+        assert_eq!(judged(Build::Plain, 8, CheckCounts::default()), None);
     }
 
     //= OWN:kernel.irq-off
     #[test]
     fn a_stretch_with_interrupts_off_for_too_long_fails_the_bench() {
         let longest = |counts| Trailer { longest_interrupts_off: counts, ..Trailer::default() };
-        assert_eq!(LONGEST.judge(Build::Measured, Ok(longest(MOST_INSTRUCTIONS))), None);
-        assert!(LONGEST.judge(Build::Measured, Ok(longest(MOST_INSTRUCTIONS + 1))).is_some());
-        assert_eq!(PROOFS[0].judge(Build::Measured, Ok(longest(u64::MAX))), None);
+        assert_eq!(LONGEST.judge(Build::Measured, 1, Ok(longest(MOST_INSTRUCTIONS))), None);
+        assert!(LONGEST.judge(Build::Measured, 1, Ok(longest(MOST_INSTRUCTIONS + 1))).is_some());
+        assert_eq!(PROOFS[0].judge(Build::Measured, 1, Ok(longest(u64::MAX))), None);
     }
 
     //= OWN:kernel.charge-all
     #[test]
     fn a_run_holds_only_if_all_memory_came_back() {
-        assert_eq!(PROOFS[0].judge(Build::Plain, Ok(Trailer::default())), None);
+        assert_eq!(PROOFS[0].judge(Build::Plain, 1, Ok(Trailer::default())), None);
         let frames = Trailer { frames_lost: 1, ..Trailer::default() };
         let heap = Trailer { heap_lost: -8, ..Trailer::default() };
-        assert!(PROOFS[0].judge(Build::Plain, Ok(frames)).is_some());
-        assert!(PROOFS[0].judge(Build::Plain, Ok(heap)).is_some());
-        assert!(PROOFS[0].judge(Build::Plain, Err(FrameError::NoEnd)).is_some());
+        assert!(PROOFS[0].judge(Build::Plain, 1, Ok(frames)).is_some());
+        assert!(PROOFS[0].judge(Build::Plain, 1, Ok(heap)).is_some());
+        assert!(PROOFS[0].judge(Build::Plain, 1, Err(FrameError::NoEnd)).is_some());
     }
 
     #[test]

@@ -220,9 +220,9 @@ const PATIENCE: Nanos = Nanos::from_millis(2000);
 fn shut_down() -> ! {
     record::write_all(arch::now());
     let allocations = arch::allocations();
+    let idle_halts = idle::HALTS.load(Ordering::Relaxed);
     crate::say!(
-        "kernel: halt idle_halts={} kernel_idle_hlt_entries={} clock_steps={} hard_path_allocations={}",
-        idle::HALTS.load(Ordering::Relaxed),
+        "kernel: halt idle_halts={idle_halts} kernel_idle_hlt_entries={} clock_steps={} hard_path_allocations={}",
         idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed),
         arch::clock_steps(),
         allocations.after_boot
@@ -240,6 +240,7 @@ fn shut_down() -> ! {
         frames_lost,
         heap_lost,
         hard_path_allocations: allocations.after_boot,
+        idle_halts,
         checks,
         longest_interrupts_off,
     }));
