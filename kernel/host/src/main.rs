@@ -8,10 +8,13 @@ use mainspring_machine::qemu::Run;
 use mainspring_machine::trace;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, io, thread};
 
 const HELP: &str = "\
-usage: kernel-proof [--checked | --measured] [--scales] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
+usage: kernel-proof [--checked | --measured] [--scales] [--verbose] [--cpus N] [--times N] [--jobs N] [--logs DIR]
+                    NAME...
        kernel-proof --fuzz [--checked] [--seed N] [--calls N] [--cpus N] [--times N] [--replay] [--card]
        kernel-proof --list
        kernel-proof --trace
@@ -24,6 +27,7 @@ With --measured it counts everything that may take time (`make kernel-measured`)
 With --fuzz programs call everything with anything beside an honest neighbour; --replay counts
 instructions on one CPU, so that the whole run repeats; with --card there is a network card whose
 drivers are fuzzed, and the CPUs take turns. Without a seed there is a new one each time.
+With --jobs so many run side by side; a proof that compares times or shares still runs by itself.
 With --scales it fails if every run of thread-scale that could be judged missed its limit.
 With --logs the raw serial output of each is kept, also of one that fails; that of
 thread-scale beside the same work on the host's own threads.";
@@ -42,6 +46,7 @@ struct Options {
     verbose: bool,
     cpus: Option<u32>,
     times: u32,
+    jobs: u32,
     logs: Option<PathBuf>,
     proofs: Vec<&'static Proof>,
 }
@@ -53,6 +58,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
         verbose: false,
         cpus: None,
         times: 1,
+        jobs: 1,
         logs: None,
         proofs: Vec::new(),
     };
@@ -92,6 +98,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
             "--verbose" | "-v" => options.verbose = true,
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
+            "--jobs" => options.jobs = number()?,
             "--logs" => options.logs = Some(arguments.next().ok_or("--logs needs a folder")?.into()),
             "all" => options.proofs.extend(PROOFS),
             name => options
@@ -198,6 +205,83 @@ fn show_trace() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// A boot of a proof.
+#[derive(Clone, Copy)]
+struct Boot {
+    proof: &'static Proof,
+    cpus: u32,
+    /// How often it was run before.
+    time: u32,
+}
+
+/// What came of all boots.
+#[derive(Default)]
+struct Proved {
+    passes: u32,
+    failures: u32,
+    judged: Vec<Judged>,
+}
+
+/// Every boot that is asked for.
+fn boots(options: &Options) -> Vec<Boot> {
+    let mut boots = Vec::new();
+    for proof in &options.proofs {
+        for cpus in options.cpus.map_or(proof.cpus.to_vec(), |cpus| vec![cpus]) {
+            boots.extend((0..options.times).map(|time| Boot { proof, cpus, time }));
+        }
+    }
+    boots
+}
+
+/// Runs all boots: those that may have a neighbour first, as many side by side as there are jobs, then each of the others.
+fn prove(options: &Options) -> io::Result<Proved> {
+    let (together, alone): (Vec<_>, Vec<_>) =
+        boots(options).into_iter().partition(|boot| options.jobs > 1 && !boot.proof.compares_times());
+    let proved = Mutex::new(Proved::default());
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let work = || {
+            while let Some(boot) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
+                run_boot(*boot, options, &proved)?;
+            }
+            io::Result::Ok(())
+        };
+        let workers: Vec<_> = (0..options.jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a boot that fails says so"))
+    })?;
+    alone.into_iter().try_for_each(|boot| run_boot(boot, options, &proved))?;
+    Ok(proved.into_inner().expect("nobody panicked"))
+}
+
+/// Runs a proof once, keeps its output, and says what came of it.
+fn run_boot(Boot { proof, cpus, time }: Boot, options: &Options, proved: &Mutex<Proved>) -> io::Result<()> {
+    let shown = |line: &str| {
+        if options.verbose {
+            println!("    {line}");
+        }
+    };
+    let run = proof.run(cpus, options.build, shown);
+    // Held until all lines of this boot are out.
+    let mut proved = proved.lock().expect("nobody panicked");
+    match run {
+        Ok(run) => {
+            if let Some(folder) = &options.logs {
+                proved.judged.extend(keep(folder, proof, cpus, time, &run)?);
+            }
+            proved.passes += 1;
+            println!("ok    {:<28} {cpus} CPUs {:>6} ms", proof.name, run.took.as_millis());
+        }
+        Err(failed) => {
+            proved.failures += 1;
+            println!("FAIL  {}", failed.what);
+            if let Some(folder) = &options.logs {
+                keep_failed(folder, proof, cpus, &failed.serial);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
         Ok(Task::Prove(options)) => options,
@@ -215,42 +299,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut failures = 0_u32;
-    let mut passes = 0;
-    let mut judged = Vec::new();
-    for proof in &options.proofs {
-        for cpus in options.cpus.map_or(proof.cpus.to_vec(), |cpus| vec![cpus]) {
-            for time in 0..options.times {
-                let shown = |line: &str| {
-                    if options.verbose {
-                        println!("    {line}");
-                    }
-                };
-                match proof.run(cpus, options.build, shown) {
-                    Ok(run) => {
-                        if let Some(folder) = &options.logs {
-                            match keep(folder, proof, cpus, time, &run) {
-                                Ok(verdict) => judged.extend(verdict),
-                                Err(error) => {
-                                    eprintln!("kernel-proof: {}: {error}", folder.display());
-                                    return ExitCode::from(2);
-                                }
-                            }
-                        }
-                        passes += 1;
-                        println!("ok    {:<28} {cpus} CPUs {:>6} ms", proof.name, run.took.as_millis());
-                    }
-                    Err(failed) => {
-                        failures += 1;
-                        println!("FAIL  {}", failed.what);
-                        if let Some(folder) = &options.logs {
-                            keep_failed(folder, proof, cpus, &failed.serial);
-                        }
-                    }
-                }
-            }
+    let Proved { passes, mut failures, judged } = match prove(&options) {
+        Ok(proved) => proved,
+        Err(error) => {
+            eprintln!("kernel-proof: {error}");
+            return ExitCode::from(2);
         }
-    }
+    };
     println!("{passes} passed, {failures} failed");
     if options.scales {
         let (text, may_stand) = scales(&judged);

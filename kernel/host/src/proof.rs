@@ -82,6 +82,11 @@ impl Proof {
         }
     }
 
+    /// Whether it compares times or shares of CPUs: another proof beside it would be in what it sees.
+    pub fn compares_times(&self) -> bool {
+        self.icount || COMPARE_TIMES.contains(&self.name)
+    }
+
     pub(crate) fn manifest(&self) -> String {
         let argument = |text: &str| if text.is_empty() { String::new() } else { format!(" -- {text}") };
         let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
@@ -230,6 +235,23 @@ const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,polic
 /// A card, and two fifths of a CPU for what drives it.
 const NETWORK: &str = "console,timer,threads,control,processes,memory,info,device:1af4.1041,\
      context:net=8000000/20000000,serve:net0,serve:net1,serve:net2,call:net2";
+
+/// Those of the proofs that compare times or shares.
+const COMPARE_TIMES: &[&str] = &[
+    "pit-tick",
+    "measure",
+    "thread-fairness",
+    "thread-fairness-weight-change",
+    "thread-scale",
+    "idle",
+    "inversion",
+    "deadlines",
+    "scheduler-cpu-isolation-lease",
+    "network",
+    "scheduler-generic-sqpoll-nohz",
+    "policy",
+    "policy-hostile",
+];
 
 /// All proofs.
 pub const PROOFS: &[Proof] = &[
@@ -1027,6 +1049,13 @@ mod tests {
             proof.complaint(&told(1_401)).as_deref(),
             Some("direct_round_trip is 1401, and may be 1400")
         );
+    }
+
+    #[test]
+    fn every_proof_that_compares_times_is_a_proof() {
+        for name in COMPARE_TIMES {
+            assert!(find(name).is_some_and(Proof::compares_times), "{name}");
+        }
     }
 
     #[test]
