@@ -1,6 +1,6 @@
 //! Two processes, one ring: the client asks, the server answers.
 //!
-//! `cargo run -p mainspring-ring --features linux --example echo -- client 100000` starts the server itself, as a child
+//! `cargo run -p mainspring-ring --features linux --example ring_echo -- client 100000` starts the server itself, as a child
 //! that inherits the ring's file as its standard input.
 
 use mainspring_abi::ring::{CapCqe, CapSqeV2, RingAbi};
