@@ -10,7 +10,12 @@ MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
 MAINSPRING = $(CARGO) run --quiet --release --locked --package mainspring-cli --
-CONFORMANCE = $(CARGO) run --quiet --locked --package mainspring-conformance --
+
+# A command of the tree without optimisation, $(1) of package $(2). In `make test` it is the one that `make unit` has built: packages
+# selected by themselves have other features of their dependencies, and would build most of them again.
+command = $(if $(BUILT),"$(abspath $(OUT))/debug/$(1)",$(CARGO) run --quiet --locked --package $(2) --)
+CONFORMANCE = $(call command,mainspring-conformance,mainspring-conformance)
+MAINSPRING_DEBUG = $(call command,mainspring,mainspring-cli)
 
 # What the build calls, and the Debian package that has it: command:package.
 BUILD_NEEDS := cc:build-essential git:git
@@ -22,7 +27,7 @@ TRACE_NEEDS := python3:python3-venv
 
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
-PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
+PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(call command,kernel-proof,mainspring-machine)
 KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain families hostile-memory scheduling-context donation-storm passive-servers session-context inversion deadlines scheduler-cpu-isolation-lease network scheduler-generic-sqpoll-nohz realtime-island policy policy-hostile
 
 # Those that run once more on the kernel that checks itself.
@@ -37,7 +42,8 @@ NOT_TESTED := mainspring-bench-core mainspring-bench-lang mainspring-bench-ring 
 APART := cluster console plugins/wasm
 
 LINT_PHASES := commits fmt-check clippy doc licences advisories
-TEST_PHASES := $(LINT_PHASES) unit loom chaos-cluster kernel-proofs conformance-summary
+# What needs a command comes after `unit`, which builds it.
+TEST_PHASES := commits fmt-check clippy doc unit licences advisories loom chaos-cluster kernel-proofs conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
 define install-missing
@@ -88,6 +94,7 @@ run: build ## Run the tour workload on the simulator: report, and a timeline as 
 	printf '\nTimeline: file://%s\n' "$$(realpath "$(OUT)/tour.html")"
 
 .PHONY: test
+test: export BUILT := 1
 test: setup ## Check everything: lint, all tests, conformance
 	$(call run-phases,$(TEST_PHASES))
 
@@ -192,15 +199,35 @@ advisories: ## Ask cargo-deny for known vulnerabilities, where it is installed
 	    $(CARGO) deny --locked --offline check bans licenses sources
 	fi
 
+# All packages that are tested, with the features that have tests. What is built and what is run is the same selection.
+TESTED = --locked --workspace $(NOT_TESTED:%=--exclude %) --features mainspring-runtime/hyper,mainspring-runtime/futures-io
+
 .PHONY: unit
 unit: setup-schema ## Run all tests of the workspace, documentation tests included
-	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --no-run
-	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
-	$(CARGO) test --locked --package mainspring-runtime --features hyper,futures-io --test http --quiet
+	$(CARGO) test $(TESTED) --no-run
+	# Most tests wait more than they compute: two halves side by side. The second half's output follows the first's.
+	$(MAKE) unit-first >"$(OUT)/unit-first.log" 2>&1 & first=$$!
+	status=0
+	$(MAKE) unit-second || status=$$?
+	wait "$$first" || status=$$?
+	cat "$(OUT)/unit-first.log"
+	exit "$$status"
+
+.PHONY: unit-first
+unit-first:
+	$(CARGO) test $(TESTED) --quiet --no-fail-fast --test '[a-i]*'
+
+.PHONY: unit-second
+unit-second:
+	# Not `observe`: it has a feature of its own, see `make test-console`.
+	$(CARGO) test $(TESTED) --quiet --no-fail-fast --test '[j-n]*' --test 'o[!b]*' --test '[p-z]*'
+	$(CARGO) test $(TESTED) --quiet --no-fail-fast --lib --bins --examples
+	$(CARGO) test $(TESTED) --quiet --no-fail-fast --doc
 
 .PHONY: loom
 loom: ## Model-check the rings' and the runtime's protocols
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" \
+	# The models spend their time in the kernel, on stacks: what a whole-program optimisation gains is less than it takes.
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	    $(CARGO) test --locked --release --package mainspring-ring --package mainspring-runtime --test loom --quiet
 
 .PHONY: test-page
@@ -417,8 +444,8 @@ kernel-measured: setup ## Build the kernel that counts everything that may take 
 
 .PHONY: kernel-proofs
 kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws run-effects run-records ## Run every proof of the kernel under QEMU
-	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
-	$(PROOF) --checked $(CHECKED_PROOFS)
+	$(PROOF) --jobs 2 --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
+	$(PROOF) --jobs 2 --checked $(CHECKED_PROOFS)
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 15000
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 5000 --card
 	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
@@ -428,35 +455,35 @@ run-workload: setup-qemu kernel ## A workload on the kernel, its flight record v
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
 	again() { echo "--- again: make run-workload FILE=$(or $(FILE),workloads/tour.toml)" >&2; exit 1; }
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run $(or $(FILE),workloads/tour.toml) \
+	$(MAINSPRING_DEBUG) run $(or $(FILE),workloads/tour.toml) \
 	    --on qemu --verify --record "$(OUT)/kernel-run.msr" || again
-	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr" || again
+	$(MAINSPRING_DEBUG) replay "$(OUT)/kernel-run.msr" || again
 
 # Time counts instructions there, so that shares do not depend on the host.
 .PHONY: run-draws
 run-draws: setup-qemu kernel ## A workload with phases, distributions and locks draws the same on the simulator and on the kernel
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --quiet
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --on qemu --counted --verify
+	$(MAINSPRING_DEBUG) run workloads/same-draws.toml --quiet
+	$(MAINSPRING_DEBUG) run workloads/same-draws.toml --on qemu --counted --verify
 
 .PHONY: run-records
 run-records: setup-qemu kernel ## Workloads on the kernel, whose records are judged by independent checkers
-	$(CARGO) build --quiet --locked --package mainspring-cli
+	$(if $(BUILT),,$(CARGO) build --quiet --locked --package mainspring-cli)
 	MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" kernel/proofs/records.sh "$(OUT)/debug/mainspring"
 
 .PHONY: run-effects
 run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights, endpoints, sessions and rings have the same effect on both
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --quiet
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --on qemu --counted --verify \
+	$(MAINSPRING_DEBUG) run workloads/same-effects.toml --quiet
+	$(MAINSPRING_DEBUG) run workloads/same-effects.toml --on qemu --counted --verify \
 	    --record "$(OUT)/kernel-effects.msr"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-effects.msr"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --quiet
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-authority.toml --on qemu --counted --verify \
+	$(MAINSPRING_DEBUG) replay "$(OUT)/kernel-effects.msr"
+	$(MAINSPRING_DEBUG) run workloads/same-authority.toml --quiet
+	$(MAINSPRING_DEBUG) run workloads/same-authority.toml --on qemu --counted --verify \
 	    --record "$(OUT)/kernel-authority.msr"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-authority.msr"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/hostile-policy.toml --on qemu --counted --verify >"$(OUT)/kernel-policy.txt"
+	$(MAINSPRING_DEBUG) replay "$(OUT)/kernel-authority.msr"
+	$(MAINSPRING_DEBUG) run workloads/hostile-policy.toml --on qemu --counted --verify >"$(OUT)/kernel-policy.txt"
 	for told in '3 updates taken, the last epoch is 4; 3 refused' 'epoch 2 is not above 3' "the recovery thread is not the policy's" \
 	    "weight 65535 is outside of the manifest's bounds" 'was slow' 'was lost at .*: it ended'; do
 	    grep "^! .*policyd.*$$told" "$(OUT)/kernel-policy.txt" || { echo "run-effects: the policy service is not told of: $$told" >&2; exit 1; }
