@@ -202,27 +202,22 @@ advisories: ## Ask cargo-deny for known vulnerabilities, where it is installed
 # All packages that are tested, with the features that have tests. What is built and what is run is the same selection.
 TESTED = --locked --workspace $(NOT_TESTED:%=--exclude %) --features mainspring-runtime/hyper,mainspring-runtime/futures-io
 
+UNIT = $(CARGO) test $(TESTED) --quiet --no-fail-fast
+
 .PHONY: unit
 unit: setup-schema ## Run all tests of the workspace, documentation tests included
 	$(CARGO) test $(TESTED) --no-run
-	# Most tests wait more than they compute: two halves side by side. The second half's output follows the first's.
-	$(MAKE) unit-first >"$(OUT)/unit-first.log" 2>&1 & first=$$!
+	# Most tests wait more than they compute: two halves side by side, and the output of the first after that of the second. No `make`
+	# here: `make -n`, which the tests use, runs a recipe that calls it.
+	$(UNIT) --test '[a-i]*' >"$(OUT)/unit-first.log" 2>&1 & first=$$!
 	status=0
-	$(MAKE) unit-second || status=$$?
+	# Not `observe`: it has a feature of its own, see `make test-console`.
+	$(UNIT) --test '[j-n]*' --test 'o[!b]*' --test '[p-z]*' || status=$$?
+	$(UNIT) --lib --bins --examples || status=$$?
+	$(UNIT) --doc || status=$$?
 	wait "$$first" || status=$$?
 	cat "$(OUT)/unit-first.log"
 	exit "$$status"
-
-.PHONY: unit-first
-unit-first:
-	$(CARGO) test $(TESTED) --quiet --no-fail-fast --test '[a-i]*'
-
-.PHONY: unit-second
-unit-second:
-	# Not `observe`: it has a feature of its own, see `make test-console`.
-	$(CARGO) test $(TESTED) --quiet --no-fail-fast --test '[j-n]*' --test 'o[!b]*' --test '[p-z]*'
-	$(CARGO) test $(TESTED) --quiet --no-fail-fast --lib --bins --examples
-	$(CARGO) test $(TESTED) --quiet --no-fail-fast --doc
 
 .PHONY: loom
 loom: ## Model-check the rings' and the runtime's protocols

@@ -108,6 +108,12 @@ static void no_workers(void) {
     CHECK(janus_scheduler_create(config) == NULL);
 }
 
+/* Field by field: what is between the fields of a struct has no value. */
+static int same_budget(janus_budget one, janus_budget other) {
+    return one.ops == other.ops && one.memory == other.memory && one.spawn_count == other.spawn_count &&
+           one.channel_ops == other.channel_ops && one.syscalls == other.syscalls;
+}
+
 static char order[64];
 static int ordered;
 
@@ -117,7 +123,7 @@ static int64_t mark_thrice(void *arg) {
         janus_budget before = janus_budget_get_current();
         STATUS(janus_scheduler_yield(), JANUS_OK);
         janus_budget after = janus_budget_get_current();
-        CHECK(memcmp(&before, &after, sizeof before) == 0);
+        CHECK(same_budget(before, after));
     }
     return 0;
 }
