@@ -550,6 +550,8 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: left_while_throttled=ok",
             "scheduling-context: makers_end=ok",
             "scheduling-context: hard_grants=ok",
+            "scheduling-context: made_again=ok",
+            "scheduling-context: smaller_pieces=ok",
             "scheduling-context: endpoint_donation=ok endpoint_donation_server=",
             "scheduling-context: endpoint_return=ok endpoint_donation_after=",
             "scheduling-context: endpoint_donor_block=ok endpoint_donor_block_elapsed_ns=",

@@ -247,9 +247,8 @@ impl Contexts {
         if let Some(session) = grant.session {
             self.sessions.check(session).map_err(CreateError::Session)?;
         }
-        let amounts = Amounts::NONE
-            .with(Resource::Contexts, 1)
-            .with(Resource::CpuShare, share(&spec, self.rules.overhead));
+        let granted = share(&spec, self.rules.overhead);
+        let amounts = Amounts::NONE.with(Resource::Contexts, 1).with(Resource::CpuShare, granted);
         if let Some(ledger) = grant.ledger {
             self.ledgers.may_charge(ledger, &amounts).map_err(CreateError::Ledger)?;
         }
@@ -293,8 +292,12 @@ impl Contexts {
             session: grant.session,
             process: grant.process,
             charge: grant.ledger.map(|ledger| (ledger, amounts)),
+            share: granted,
             usage: Usage::default(),
         });
+        let index = self.records.len() - 1;
+        let from = self.room_from(index, now);
+        self.postpone(index, from);
         Ok(who)
     }
 

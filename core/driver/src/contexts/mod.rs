@@ -10,7 +10,8 @@
 //! * A thread that has lent its context is asleep and cannot be woken until the context is back with it or was written off.
 //!   It stands on the context's stack of donors, and no thread stands there that has not lent it.
 //! * Numbers are given once. A name of an old generation is told so and changes nothing.
-//! * What was used stays used: no path gives budget back, except the refills of the context itself.
+//! * What was used stays used: no path gives budget back, except the refills of the context itself. What has not come back when a
+//!   context ends, or grants less, is not there for another one before it would have.
 //! * A refusal changes nothing.
 //!
 //! # Locks
@@ -48,6 +49,7 @@
 mod binding;
 mod check;
 mod create;
+mod debts;
 mod endings;
 mod loans;
 mod notices;
@@ -58,6 +60,7 @@ pub use binding::BindError;
 pub use mainspring_authority::admission::Effort;
 
 pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu, share};
+pub use debts::Owed;
 pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};
@@ -68,6 +71,7 @@ use crate::machine::Machine;
 use crate::sessions::{SessionRef, Sessions};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use debts::Debts;
 use mainspring_abi::{ContextRef, ThreadRef};
 use mainspring_sched::Overran;
 use record::Record;
@@ -156,6 +160,8 @@ pub struct Contexts {
     /// How many contexts are in flight.
     in_flight: u32,
     rules: AdmissionRules,
+    /// Time that has not come back, of what is gone.
+    debts: Debts,
     /// Login sessions.
     pub sessions: Sessions,
     /// What processes and sessions may hold.
@@ -174,7 +180,8 @@ impl Contexts {
     ) -> Result<Self, TryReserveError> {
         let mut records = Vec::new();
         records.try_reserve_exact(capacity)?;
-        Ok(Self { records, rules, sessions, ledgers, ..Self::default() })
+        let debts = Debts::new()?;
+        Ok(Self { records, rules, debts, sessions, ledgers, ..Self::default() })
     }
 
     /// Loans that logouts found in flight and left alone until they came back, over the machine's life.

@@ -1,5 +1,7 @@
 //! What is known of one context, and by which names.
 
+use super::create::share;
+use super::debts::{Owed, owed};
 use super::endings::RevokeReason;
 use super::{CallEnd, ContextMachine, Contexts};
 use crate::contexts::transfer::{InFlight, at_home};
@@ -61,6 +63,8 @@ pub(super) struct Record {
     pub process: Option<ProcessId>,
     /// What it was charged to, and how much.
     pub charge: Option<(LedgerRef, Amounts)>,
+    /// What it grants, in billionths of a CPU.
+    pub share: u64,
     /// What was used of it, as of when the value was last here.
     pub usage: Usage,
 }
@@ -328,12 +332,17 @@ impl Contexts {
         let holder = self.records[index].holder();
         // It is in flight to the thread that has it, for a moment.
         let lifted = holder.is_some_and(|holder| self.lift(machine, index, holder).is_ok());
+        let granted = share(&spec, self.rules.overhead);
         let record = &mut self.records[index];
-        record.spec = spec;
+        let before = core::mem::replace(&mut record.share, granted);
+        let mut given_up = [Owed::default(); 2];
         if let Position::Rest(value) | Position::InFlight(InFlight { value, .. }) = &mut record.position {
+            given_up = owed(&record.spec, value.refills());
             let adjusted = value.adjust(budget, period, deadline, now);
             debug_assert!(adjusted.is_ok(), "the grant was found sound");
         }
+        record.spec = spec;
+        self.change_share(index, (before, granted), given_up, now);
         if lifted && self.land(machine, index).is_err() {
             self.go_back(machine, index, holder, CallEnd::DeliveryFailed);
         }

@@ -3,6 +3,7 @@
 //! Conserved: `lift` leaves the value in flight, `land` and `put_to_rest` take it out of flight; a landing that is refused leaves
 //! it in flight. So at the end of an operation a value is in flight only if its receiver could not be reached.
 
+use super::debts::owed;
 use super::endings::RevokeReason;
 use super::record::{Phase, Position};
 use super::{CallEnd, ContextMachine, ContextMoved, Contexts};
@@ -258,10 +259,15 @@ impl Contexts {
         self.in_flight -= u32::from(flew);
         record.phase = Phase::Ended(reason);
         record.owner = None;
-        if let Some((ledger, amounts)) = record.charge.take() {
-            self.ledgers.refund(ledger, &amounts);
+        let charge = record.charge.take();
+        if let Some((ledger, amounts)) = &charge {
+            self.ledgers.refund(*ledger, amounts);
         }
         if let Some(mut value) = value {
+            let ledger = charge.map(|(ledger, _)| ledger);
+            for owed in owed(&self.records[index].spec, value.refills()) {
+                self.owe(index, ledger, owed);
+            }
             self.records[index].usage = *value.usage();
             if let Some(waiter) = value.notices_mut().take_waiter() {
                 machine.wake_waiter(context, waiter);

@@ -340,9 +340,25 @@ impl Context {
     ) -> Result<(), SpecError> {
         let spec = ContextSpec { budget, period, deadline, ..self.spec.clone() };
         spec.check()?;
+        let release = self.refills.head().at;
         self.refills.adjust(budget, period, now);
+        self.changed_release(release);
         self.spec = spec;
         Ok(())
+    }
+
+    /// Nothing of it can be used before `from`.
+    pub fn postpone(&mut self, from: Nanos) {
+        let release = self.refills.head().at;
+        self.refills.postpone(from);
+        self.changed_release(release);
+    }
+
+    /// A holder that goes on at the instant of its pause has the release that it was at only if that is still the first.
+    fn changed_release(&mut self, before: Nanos) {
+        if self.refills.head().at != before {
+            self.paused = (Nanos::MAX, Nanos::ZERO);
+        }
     }
 }
 

@@ -242,9 +242,20 @@ impl Refills {
         }
     }
 
+    /// Nothing can be used before `from`.
+    pub(crate) fn postpone(&mut self, from: Nanos) {
+        if self.list[0].at < from {
+            self.list[0].at = from;
+            self.keep_apart();
+        }
+        self.check();
+    }
+
     /// From now on the budget is another: what it has more comes a period after `now`, what it has less is taken from
-    /// what comes last.
+    /// what comes last. With a shorter period it is taken from what comes first: what was used in the longer one and comes
+    /// back late is not there again sooner.
     pub fn adjust(&mut self, budget: Nanos, period: Nanos, now: Nanos) {
+        let sooner = period < self.period;
         self.period = period;
         if budget > self.budget {
             let more = Refill { at: now + period, amount: budget - self.budget };
@@ -259,13 +270,18 @@ impl Refills {
             let mut less = self.budget - budget;
             self.budget = budget;
             while !less.is_zero() {
-                let last = &mut self.list[self.len - 1];
-                if less < last.amount {
-                    last.amount = last.amount - less;
+                let place = if sooner { 0 } else { self.len - 1 };
+                let from = &mut self.list[place];
+                if less < from.amount {
+                    from.amount = from.amount - less;
                     break;
                 }
-                less = less - last.amount;
-                self.len -= 1;
+                less = less - from.amount;
+                if sooner {
+                    self.pop_first();
+                } else {
+                    self.len -= 1;
+                }
             }
         }
         self.check();
@@ -364,8 +380,21 @@ mod tests {
         list.charge(ns(3));
         list.adjust(ns(15), ns(100), ns(5));
         assert_eq!(refills(&list), [(0, 7), (100, 3), (105, 5)]);
-        list.adjust(ns(6), ns(50), ns(7));
+        list.adjust(ns(6), ns(100), ns(7));
         assert_eq!(refills(&list), [(0, 6)]);
+    }
+
+    #[test]
+    fn a_shorter_period_brings_nothing_back_sooner() {
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
+        list.charge(ns(8));
+        list.adjust(ns(2), ns(20), ns(8));
+        assert_eq!(refills(&list), [(100, 2)], "eight of the last hundred were used");
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
+        list.adjust(ns(2), ns(20), ns(8));
+        assert_eq!(refills(&list), [(0, 2)], "nothing was used");
+        list.postpone(ns(30));
+        assert_eq!(refills(&list), [(30, 2)]);
     }
 
     /// Steps of a thread: it pauses, then wants to run, and may be preempted in between.

@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+mod again;
 mod donation;
 mod dropped;
 mod ends;
@@ -41,6 +42,7 @@ fn main() -> i64 {
     notices(second);
     ends_with_its_thread(made);
     ends::cases(first);
+    again::cases(first);
     donation::cases(first, second);
     dropped::case(first);
     named_in_requests(first);
