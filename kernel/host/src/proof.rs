@@ -654,6 +654,7 @@ pub const PROOFS: &[Proof] = &[
             "realtime-island: refusals=ok",
             "realtime-island: together=ok",
             "realtime-island: memory=ok",
+            "realtime-island: admitted_again=ok",
             "realtime-island: admitted=ok",
             "realtime-island: bound=ok overrun=ok",
             "realtime-island: served=ok",

@@ -5,7 +5,8 @@
 //!
 //! Conserved: an island that is admitted has a context for each node and a reference to each of its objects, on the account of its
 //! process; one that was refused or has left has neither. A program of the manifest and all that it makes, its family, have no more of
-//! a CPU in islands than the manifest says, and no more than [`NODES`] nodes.
+//! a CPU in islands than the manifest says, and no more than [`NODES`] nodes. What islands that have left or grant less have used, and
+//! has not come back, counts as theirs until it has: an island in their place is released when there is room for it.
 
 use super::contexts::{self, CONTEXTS};
 use super::leases::with_leases;
@@ -26,6 +27,7 @@ use mainspring_authority::admission::Effort;
 use mainspring_authority::island::{
     Capacity, IslandError, IslandRef, Machine, OverrunAction, Phase, RealtimeIslandSpec,
 };
+use mainspring_driver::contexts::Contexts;
 use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound};
 use mainspring_sched::Floor;
 use mainspring_sched::context::Usage;
@@ -40,8 +42,12 @@ const ISLANDS: usize = 8;
 pub const NODES: usize = ISLAND_NODES;
 /// Objects that one island may keep.
 pub const OBJECTS: usize = 4;
+/// Debts that are known at a time. One more is added to another one of its family.
+const DEBTS: usize = 32;
 /// A millionth of a CPU.
 const PPM: u64 = 1_000_000;
+/// Billionths of a CPU, in which contexts count, in a millionth.
+const BILLIONTHS: u64 = 1000;
 /// Looks of the admission test at a task, for one decision: it is taken with interrupts off.
 const EFFORT: Effort = Effort::new(700);
 
@@ -57,12 +63,22 @@ struct Kept {
     memory: heapless::Vec<MemoryObject, OBJECTS>,
 }
 
+/// What a family has used on islands that have left or grant less, until it would have come back.
+#[derive(Clone, Copy)]
+struct Debt {
+    family: u32,
+    share_ppm: u64,
+    until: Nanos,
+}
+
 /// The CPU and the context of each node of an island.
 type Nodes = heapless::Vec<(u32, u32), NODES>;
 
 struct Table {
     islands: Islands,
     kept: heapless::Vec<Kept, ISLANDS>,
+    /// The one that lasts longest first.
+    debts: heapless::Vec<Debt, DEBTS>,
     /// The last islands that have left, whose names still say what was used.
     left: Deque<(IslandName, Nodes), ISLANDS>,
 }
@@ -85,7 +101,12 @@ pub fn init(floor: Floor, overhead: Nanos) {
         };
         let admission = Machine::new(cpus, floor, overhead, &capacity).with_effort(EFFORT);
         let islands = Islands::new(admission);
-        Mutex::new(Some(Table { islands, kept: heapless::Vec::new(), left: Deque::new() }))
+        Mutex::new(Some(Table {
+            islands,
+            kept: heapless::Vec::new(),
+            debts: heapless::Vec::new(),
+            left: Deque::new(),
+        }))
     });
 }
 
@@ -188,6 +209,7 @@ pub fn admit(
         let island = admitted.map_err(|why| denied(&why))?;
         let _there_is_room =
             table.kept.push(Kept { island, process: owner.process, family, share_ppm, nodes, memory });
+        table.release(&mut contexts, island, family, percent);
         Ok(name(island))
     })
 }
@@ -220,6 +242,51 @@ impl Table {
         if has > NODES { Err(CapError::QuotaExceeded) } else { Ok(()) }
     }
 
+    /// What the nodes of an island of `family` had used and not got back when they last changed is a debt: at most so much of a CPU.
+    fn owe(&mut self, contexts: &mut Contexts, nodes: &[ContextRef], family: u32, mut most_ppm: u64) {
+        let now = arch::now();
+        for owed in nodes.iter().flat_map(|node| contexts.take_owed(node.id())) {
+            let share_ppm = owed.share.div_ceil(BILLIONTHS).min(most_ppm);
+            if share_ppm != 0 && owed.until > now {
+                most_ppm -= share_ppm;
+                self.add_debt(Debt { family, share_ppm, until: owed.until });
+            }
+        }
+    }
+
+    fn add_debt(&mut self, mut debt: Debt) {
+        if self.debts.is_full() {
+            // Where the family has no other, the one that is over first gives way.
+            let alike = self.debts.iter().rposition(|one| one.family == debt.family);
+            let other = self.debts.remove(alike.unwrap_or(DEBTS - 1));
+            if other.family == debt.family {
+                debt.share_ppm = debt.share_ppm.saturating_add(other.share_ppm);
+                debt.until = debt.until.max(other.until);
+            }
+        }
+        let place = self.debts.iter().position(|one| one.until < debt.until).unwrap_or(self.debts.len());
+        let _there_is_room = self.debts.insert(place, debt);
+    }
+
+    /// An island of `family` has more than before: it is there when what the family has, and has used, leave room for it.
+    fn release(&mut self, contexts: &mut Contexts, island: IslandRef, family: u32, percent: u64) {
+        let now = arch::now();
+        while self.debts.last().is_some_and(|debt| debt.until <= now) {
+            self.debts.pop();
+        }
+        let own = self.kept.iter().filter(|kept| kept.family == family);
+        let mut has = own.fold(0u64, |sum, kept| sum.saturating_add(kept.share_ppm));
+        for debt in self.debts.iter().filter(|debt| debt.family == family) {
+            has = has.saturating_add(debt.share_ppm);
+            if has > percent * (PPM / 100) {
+                for node in self.islands.contexts(island).unwrap_or(&[]) {
+                    contexts.release_from(&mut Kernel, *node, debt.until);
+                }
+                return;
+            }
+        }
+    }
+
     /// Where its nodes are, and on which contexts.
     fn nodes(&self, island: IslandRef) -> Nodes {
         let Some(admitted) = self.islands.admission().get(island) else { return Nodes::new() };
@@ -233,18 +300,21 @@ impl Table {
 
     fn leave(&mut self, island: IslandRef) -> Result<(), CapError> {
         let nodes = self.nodes(island);
-        let Self { islands, kept, left } = self;
+        let names: heapless::Vec<ContextRef, NODES> =
+            self.islands.contexts(island).unwrap_or(&[]).iter().copied().collect();
+        let islands = &mut self.islands;
         with_leases(|leases, machine| {
             let mut contexts = contexts::lock();
             islands.leave(machine, &mut contexts, leases, island).map_err(|why| refused(&why))
         })?;
-        if let Some(place) = kept.iter().position(|kept| kept.island == island) {
-            drop(kept.swap_remove(place));
+        if let Some(place) = self.kept.iter().position(|kept| kept.island == island) {
+            let Kept { family, share_ppm, .. } = self.kept.swap_remove(place);
+            self.owe(&mut contexts::lock(), &names, family, share_ppm);
         }
-        if left.is_full() {
-            left.pop_front();
+        if self.left.is_full() {
+            self.left.pop_front();
         }
-        let _there_is_room = left.push_back((name(island), nodes));
+        let _there_is_room = self.left.push_back((name(island), nodes));
         Ok(())
     }
 }
@@ -297,10 +367,18 @@ pub fn adjust(
         let share_ppm = share_ppm(&spec);
         let place = table.kept.iter().position(|kept| kept.island == island);
         let place = place.ok_or(CapError::InvalidCapability)?;
-        table.may_have(table.kept[place].family, Some(island), (share_ppm, spec.nodes.len()), percent)?;
-        let adjusted = table.islands.adjust(&mut Kernel, &mut contexts::lock(), island, spec);
+        let (family, before) = (table.kept[place].family, table.kept[place].share_ppm);
+        table.may_have(family, Some(island), (share_ppm, spec.nodes.len()), percent)?;
+        let mut contexts = contexts::lock();
+        let adjusted = table.islands.adjust(&mut Kernel, &mut contexts, island, spec);
         let adjusted = adjusted.map_err(|why| refused(&why))?;
         (table.kept[place].island, table.kept[place].share_ppm) = (adjusted, share_ppm);
+        let nodes: heapless::Vec<ContextRef, NODES> =
+            table.islands.contexts(adjusted).unwrap_or(&[]).iter().copied().collect();
+        table.owe(&mut contexts, &nodes, family, before.saturating_sub(share_ppm));
+        if share_ppm > before {
+            table.release(&mut contexts, adjusted, family, percent);
+        }
         Ok(name(adjusted))
     })
 }

@@ -69,6 +69,7 @@ fn main() -> i64 {
     refusals();
     together();
     memory();
+    admitted_again();
     let island = admitted();
     bound(island);
     served(island);
@@ -176,6 +177,37 @@ fn sixty_percent(cpu: usize) -> IslandSpec<'static> {
     const NODES: [[IslandNode; 1]; 2] =
         [[IslandNode { cpus: 1, ..node(12 * MS) }], [IslandNode { cpus: 2, ..node(12 * MS) }]];
     IslandSpec { period_ns: 20 * MS, nodes: &NODES[cpu], ..IslandSpec::default() }
+}
+
+/// What was used on an island that has left is not there again sooner on another one, wherever that is.
+//= TICK:L5.no-mint
+fn admitted_again() {
+    const LONG: u64 = 500 * MS;
+    let on = |cpus, budget_ns| [IslandNode { cpus, ..node(budget_ns) }];
+    let spec = IslandSpec { period_ns: LONG, ..IslandSpec::default() };
+    for cpus in [1, 2] {
+        // Its thread goes on when it is used up.
+        let first = IslandSpec { nodes: &on(1, LONG / 2), overrun: OverrunPolicy::Notify, ..spec };
+        let first = admit(&first).expect("less than it may have");
+        let back = caps::now() + LONG;
+        ended(on_node(first, 0, move || {
+            first.bind(0).expect("the node is free");
+            while info(first).used_ns[0] < LONG * 9 / 20 {
+                arch::spin(1000);
+            }
+            0
+        }));
+        first.leave().expect("it is there");
+        let second = admit(&IslandSpec { nodes: &on(cpus, LONG / 2), ..spec }).expect("the first has left");
+        ended(on_node(second, 0, move || {
+            second.bind(0).expect("the node is free");
+            assert!(caps::now() >= back, "used time is there again on an island in the place of another");
+            0
+        }));
+        second.leave().expect("it is there");
+        caps::sleep(LONG).expect("within the quota");
+    }
+    say!("realtime-island: admitted_again=ok");
 }
 
 /// All that its process may have, but for what a release costs, on one CPU.

@@ -293,6 +293,7 @@ impl Contexts {
             process: grant.process,
             charge: grant.ledger.map(|ledger| (ledger, amounts)),
             share: granted,
+            owed: Default::default(),
             usage: Usage::default(),
         });
         let index = self.records.len() - 1;

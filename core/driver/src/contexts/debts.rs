@@ -9,8 +9,8 @@
 
 use super::create::share;
 use super::record::Position;
-use super::transfer::{InFlight, at_home};
-use super::{ContextMachine, Contexts};
+use super::transfer::InFlight;
+use super::{CallEnd, ContextMachine, Contexts};
 use crate::ledgers::{LedgerRef, Resource};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -159,30 +159,23 @@ impl Contexts {
         }
     }
 
-    /// Nothing of a context that is at rest, and whose name can be used, can be used before `from`: for grants that the machine itself
-    /// keeps account of.
-    pub fn release_from(&mut self, who: ContextRef, from: Nanos) {
-        if let Ok(index) = self.live(who) {
-            self.postpone(index, from);
+    /// Nothing of a context whose name can be used can be used before `from`: for grants that the machine itself keeps account of.
+    pub fn release_from<M: ContextMachine>(&mut self, machine: &mut M, who: ContextRef, from: Nanos) {
+        let Ok(index) = self.live(who) else { return };
+        let holder = self.records[index].holder();
+        // It is in flight to the thread that has it, for a moment.
+        let lifted = holder.is_some_and(|holder| self.lift(machine, index, holder).is_ok());
+        self.postpone(index, from);
+        if lifted && self.land(machine, index).is_err() {
+            self.go_back(machine, index, holder, CallEnd::DeliveryFailed);
         }
+        self.debug_verify(machine);
     }
 
-    /// What has not come back of a context, if it is there.
-    pub fn owed<M: ContextMachine>(&self, machine: &mut M, id: u32) -> [Owed; 2] {
-        let Some(record) = self.find(id).map(|index| &self.records[index]) else { return Default::default() };
-        match &record.position {
-            Position::Rest(value) | Position::InFlight(InFlight { value, .. }) => {
-                owed(&record.spec, value.refills())
-            }
-            Position::With(thread) => {
-                let with_it = at_home(machine, *thread, |access, seat| {
-                    let context = access.cpu().entity(seat).ok()?.context()?;
-                    Some(owed(&record.spec, context.refills()))
-                });
-                with_it.flatten().unwrap_or_default()
-            }
-            Position::Gone => Default::default(),
-        }
+    /// What had not come back of the context with number `id` when it ended or was adjusted, the last time that it was; asked for once.
+    pub fn take_owed(&mut self, id: u32) -> [Owed; 2] {
+        let record = self.find(id).map(|index| &mut self.records[index]);
+        record.map(|record| core::mem::take(&mut record.owed)).unwrap_or_default()
     }
 
     /// What all contexts with their home on `cpu` and best effort have of it, in billionths.

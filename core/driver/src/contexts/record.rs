@@ -65,6 +65,8 @@ pub(super) struct Record {
     pub charge: Option<(LedgerRef, Amounts)>,
     /// What it grants, in billionths of a CPU.
     pub share: u64,
+    /// What had not come back of it when it ended or was adjusted.
+    pub owed: [Owed; 2],
     /// What was used of it, as of when the value was last here.
     pub usage: Usage,
 }
@@ -342,6 +344,7 @@ impl Contexts {
             debug_assert!(adjusted.is_ok(), "the grant was found sound");
         }
         record.spec = spec;
+        record.owed = given_up;
         self.change_share(index, (before, granted), given_up, now);
         if lifted && self.land(machine, index).is_err() {
             self.go_back(machine, index, holder, CallEnd::DeliveryFailed);

@@ -265,7 +265,9 @@ impl Contexts {
         }
         if let Some(mut value) = value {
             let ledger = charge.map(|(ledger, _)| ledger);
-            for owed in owed(&self.records[index].spec, value.refills()) {
+            let owed = owed(&self.records[index].spec, value.refills());
+            self.records[index].owed = owed;
+            for owed in owed {
                 self.owe(index, ledger, owed);
             }
             self.records[index].usage = *value.usage();

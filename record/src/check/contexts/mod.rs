@@ -335,8 +335,14 @@ impl Grants {
                 ensure(told == (grant.used, grant.donated), || {
                     format!("{who:?}: used, donated became {told:?} on the way: {grant:?}")
                 })?;
-                if grant.refills.terms() != (budget, period) {
+                // Another grant, or one that was put off until what others have used is back, is as it is found.
+                let release = grant.refills.first().0;
+                let put_off = given.refills.first().is_some_and(|(at, _)| *at > release);
+                if put_off || grant.refills.terms() != (budget, period) {
                     grant.refills = found()?;
+                }
+                if grant.refills.first().0 != release {
+                    grant.paused = None;
                 }
                 ensure(grant.refills.list() == given.refills, || {
                     format!("{who:?} came with {:?}, left with {:?}", given.refills, grant.refills.list())
