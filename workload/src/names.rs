@@ -137,7 +137,7 @@ pub enum NameError {
         name: String,
         /// The table.
         table: String,
-        /// Its `count`.
+        /// Its `count`; of a context, that of the thread table that names it.
         count: Option<u32>,
     },
     /// A table of several instances where one is needed.
@@ -211,6 +211,10 @@ impl NameError {
             Self::NotOne { name, count, .. } => {
                 let last = format!("{name}.{}", count.saturating_sub(1));
                 format!("choose \"{name}.0\" to {last:?}")
+            }
+            // A context has as many instances as the thread table that names it, and no count of its own.
+            Self::NoSuchInstance { what: Noun::Context, table, count: None, .. } => {
+                format!("{table:?} is one context, since no [[thread]] with a `count` has it; write {table:?}")
             }
             Self::NoSuchInstance { table, count: None, .. } => {
                 format!("{table:?} has no `count`; write {table:?}")

@@ -341,7 +341,7 @@ fn operations_say_what_they_take() {
         ("revoke", 7, "operation \"revoke\" lacks an argument", "\"revoke CONTEXT\""),
         ("revoke audio now", 20, "operation \"revoke\" does not take \"now\"", "\"revoke CONTEXT\""),
         ("revoke audo", 14, "no context is named \"audo\"", "did you mean \"audio\"?"),
-        ("revoke audio.0", 14, "no context instance is named \"audio.0\"", "has no `count`"),
+        ("revoke audio.0", 14, "no context instance is named \"audio.0\"", "\"audio\" is one context, since"),
         ("revoke each.3", 14, "no context instance is named \"each.3\"", "\"each.2\""),
         ("adjust audio budget 2ms", 7, "operation \"adjust\" lacks an argument", "period 10ms"),
         ("adjust audio budget 2ms budget 2ms", 31, "\"budget\" is one too many", "period 10ms"),
