@@ -526,6 +526,9 @@ struct IslandInfo {
   depletions  @9 :List(UInt32);
   misses      @10 :List(UInt32);
   overshootNs @11 :List(UInt64);
+  # When it left, and whether an overrun shut it down; 0 while it is there.
+  endedNs     @12 :UInt64;
+  shutDown    @13 :Bool;
 }
 # What is told of an island: its number, one of these, the node if one overran, and when.
 enum IslandNotice { overran @0; shuttingDown @1; adjusted @2; left @3; }

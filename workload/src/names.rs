@@ -214,7 +214,9 @@ impl NameError {
             }
             // A context has as many instances as the thread table that names it, and no count of its own.
             Self::NoSuchInstance { what: Noun::Context, table, count: None, .. } => {
-                format!("{table:?} is one context, since no [[thread]] with a `count` has it; write {table:?}")
+                format!(
+                    "{table:?} is one context, since no [[thread]] with a `count` has it; write {table:?}"
+                )
             }
             Self::NoSuchInstance { table, count: None, .. } => {
                 format!("{table:?} has no `count`; write {table:?}")

@@ -8,9 +8,10 @@ use mainspring_abi::plan::{Note, lease_state, loss, place, ring_mode};
 use mainspring_abi::ring::CapError;
 use mainspring_program::SyncStats;
 use mainspring_record::jobs::{Jobs, Responses};
+use mainspring_record::terms::Terms;
 use mainspring_report::{ContextReport, EndpointReport, IslandReport, LeaseReport, RingReport, SyncReport};
 use mainspring_sim::policy::{Epoch, Lost, Story};
-use mainspring_workload::{Step, SyncSpec, ThreadTarget, Workload};
+use mainspring_workload::{ContextTarget, Step, SyncSpec, ThreadTarget, Workload};
 
 /// Everything that the programs of a run have said.
 pub struct Notes<'w> {
@@ -42,10 +43,37 @@ pub struct Notes<'w> {
     pub polled: (u64, u64, u64),
     /// The context that each row is of, by its number on the kernel, which is 0 until it is known.
     known: Vec<(u32, (usize, usize))>,
+    /// From when to when each row's context granted what.
+    grants: Vec<Grant>,
     /// The period of the job that each instance was in last.
     periods: Vec<Nanos>,
     /// Whether each instance has lived at all.
     lived: Vec<bool>,
+}
+
+/// When a context granted CPU time, and how much.
+struct Grant {
+    /// Budget and period, from when on, in the order of time.
+    terms: Vec<(Nanos, Nanos, Nanos)>,
+    /// From when on it is there. None: its island was not admitted.
+    from: Option<Nanos>,
+    /// When its island left.
+    until: Option<Nanos>,
+}
+
+impl Grant {
+    /// What could have been used of it until `end`.
+    fn available(&self, end: Nanos) -> Nanos {
+        let Some(from) = self.from else { return Nanos::ZERO };
+        let mut terms = Terms::default();
+        // Terms that it was given before it was there begin with it, and only the last of them count.
+        let begun = self.terms.iter().filter(|(since, ..)| *since <= from).count().saturating_sub(1);
+        for (since, budget, period) in &self.terms[begun..] {
+            terms.begin((*since).max(from), *budget, *period);
+        }
+        terms.end(self.until.unwrap_or(end));
+        terms.available(end)
+    }
 }
 
 impl<'w> Notes<'w> {
@@ -61,7 +89,6 @@ impl<'w> Notes<'w> {
         };
         let row = |(table, instance): (usize, usize)| {
             let spec = &workload.contexts[table];
-            let duration = workload.machine.duration.get();
             ContextReport {
                 name: spec.instance_name(instance),
                 budget_ns: spec.budget.get(),
@@ -69,8 +96,16 @@ impl<'w> Notes<'w> {
                 deadline_ns: spec.deadline.get(),
                 criticality: spec.criticality,
                 priority: spec.priority,
-                granted_ns: duration.div_ceil(spec.period.get()).saturating_mul(spec.budget.get()),
                 ..ContextReport::default()
+            }
+        };
+        let grant = |named: (usize, usize)| {
+            let spec = &workload.contexts[named.0];
+            let is_node = nodes(workload).any(|(_, node)| node == named);
+            Grant {
+                terms: vec![(Nanos::ZERO, spec.budget, spec.period)],
+                from: (!is_node).then_some(Nanos::ZERO),
+                until: None,
             }
         };
         let lease = |spec: &mainspring_workload::LeaseSpec| LeaseReport {
@@ -114,6 +149,7 @@ impl<'w> Notes<'w> {
             counts: vec![Counts::default(); count],
             jobs: (0..count).map(|_| Jobs::new(list)).collect(),
             contexts: manifest::contexts(workload).into_iter().map(row).collect(),
+            grants: manifest::contexts(workload).into_iter().map(grant).collect(),
             known: manifest::contexts(workload).into_iter().map(|named| (0, named)).collect(),
             periods: workload.threads.iter().flat_map(first).collect(),
             lived: vec![false; count],
@@ -159,8 +195,7 @@ impl<'w> Notes<'w> {
                 }
             }
             Note::Context { context, id, cpu, place, used, donated, depletions, misses, overshoot } => {
-                let named = (context.0 as usize, context.1 as usize);
-                let row = self.known.iter().position(|(_, known)| *known == named)?;
+                let (named, row) = self.row_of(context)?;
                 if id == 0 || self.known.iter().any(|(other, known)| *other == id && *known != named) {
                     return None;
                 }
@@ -191,14 +226,31 @@ impl<'w> Notes<'w> {
                     (self.rings[ring].sleeps, self.rings[ring].busy_ns) = (sleeps, polled_ns);
                 }
             }
-            Note::Island { island, refused, admitted, left } => {
+            Note::Adjusted { context, at, budget, period, deadline } => {
+                let (_, row) = self.row_of(context)?;
+                let period = Some(Nanos::new(period)).filter(|period| !period.is_zero())?;
+                let at = Nanos::new(at);
+                self.grants[row].terms.last().filter(|(since, ..)| *since <= at)?;
+                self.grants[row].terms.push((at, Nanos::new(budget), period));
+                let row = &mut self.contexts[row];
+                (row.budget_ns, row.period_ns, row.deadline_ns) = (budget, period.get(), deadline);
+            }
+            Note::Island { island, refused, admitted, left, shut_down } => {
+                let nodes = nodes(self.workload).filter(|(of, _)| *of == island as usize);
+                for (_, node) in nodes.filter(|_| admitted != 0) {
+                    let row = self.known.iter().position(|(_, known)| *known == node)?;
+                    let until = Some(left).filter(|left| *left != 0);
+                    self.grants[row].from = Some(Nanos::new(admitted));
+                    self.grants[row].until = until.map(Nanos::new);
+                }
                 let row = self.islands.get_mut(island as usize)?;
                 row.admitted = admitted != 0;
                 row.reason = match (refused, left) {
                     (0, 0) if admitted == 0 => return Some(()),
                     (0, 0) => format!("admitted at {}", Nanos::new(admitted)),
                     (0, left) => {
-                        format!("admitted at {}; left by {}", Nanos::new(admitted), Nanos::new(left))
+                        let why = if shut_down { "shutdown" } else { "left" };
+                        format!("admitted at {}; {why} at {}", Nanos::new(admitted), Nanos::new(left))
                     }
                     (code, _) => {
                         format!("refused: {}", CapError::try_from(u16::try_from(code).ok()?).ok()?)
@@ -270,6 +322,13 @@ impl<'w> Notes<'w> {
         Some(())
     }
 
+    /// The context that a note names, and its row; `None` if there is none.
+    fn row_of(&self, (table, instance): (u32, u32)) -> Option<((usize, usize), usize)> {
+        let named = (table as usize, instance as usize);
+        let row = self.known.iter().position(|(_, known)| *known == named)?;
+        Some((named, row))
+    }
+
     /// What a reader of the report should know of the policy service.
     pub fn policy_notices(&self) -> Vec<String> {
         let name = |target: ThreadTarget| {
@@ -297,6 +356,9 @@ impl<'w> Notes<'w> {
 
     /// The run has ended at `end`: jobs that were due before and not done are missed.
     pub fn close(&mut self, end: Nanos) {
+        for (row, grant) in self.contexts.iter_mut().zip(&self.grants) {
+            row.granted_ns = grant.available(end).get();
+        }
         // Rows are in the order of the kernel's numbers; those that it never had come last.
         let mut order: Vec<usize> = (0..self.known.len()).collect();
         order.sort_by_key(|place| self.known[*place].0.wrapping_sub(1));
@@ -311,6 +373,14 @@ impl<'w> Notes<'w> {
             counts.misses = counts.misses.max(jobs.misses());
         }
     }
+}
+
+/// The contexts that are nodes of islands, each with its island.
+fn nodes(workload: &Workload) -> impl Iterator<Item = (usize, (usize, usize))> {
+    workload.islands.iter().enumerate().flat_map(|(island, spec)| {
+        let node = move |target: &ContextTarget| (target.context, target.instance.unwrap_or(0) as usize);
+        spec.nodes.iter().map(move |target| (island, node(target)))
+    })
 }
 
 /// What became of a lease, in words; `None` if the number means nothing.
@@ -451,7 +521,43 @@ mod tests {
         assert_eq!(notes.polled, (5, 4, 1));
         assert_eq!(notes.take(lease(lease_state::GRANTED + 9)), None, "an end that there is not");
         assert_eq!(notes.take(lease(lease_state::REFUSED + 0xffff)), None, "an error that there is not");
-        assert_eq!(notes.take(Note::Island { island: 0, refused: 0, admitted: 1, left: 0 }), None);
+        assert_eq!(notes.take(island(0, false)), None, "an island that there is not");
+    }
+
+    fn island(left: u64, shut_down: bool) -> Note {
+        Note::Island { island: 0, refused: 0, admitted: 10 * MS, left, shut_down }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_context_is_granted_time_on_its_terms_while_its_island_is_there() {
+        let text = "[[context]]\nname = \"node\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+             [[context]]\nname = \"plain\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+             [[island]]\nname = \"i\"\nperiod = \"10ms\"\nnodes = [\"node\"]\noverrun = \"shutdown\"\n\
+             [[thread]]\nname = \"a\"\ncontext = \"node\"\nprogram = [\"run 2ms\", \"every 10ms\"]\n\
+             [[thread]]\nname = \"b\"\ncontext = \"plain\"\nprogram = [\"run 1ms\", \"every 10ms\"]\n";
+        let workload = mainspring_workload::parse("test.toml", text).expect("the test's workload is one");
+        let granted = |told: &[Note]| {
+            let mut notes = Notes::new(&workload, false);
+            assert_eq!(told.iter().filter_map(|note| notes.take(*note)).count(), told.len());
+            notes.close(Nanos::new(100 * MS));
+            let granted: Vec<u64> = notes.contexts.iter().map(|row| row.granted_ns / MS).collect();
+            (granted, notes.islands.remove(0).reason)
+        };
+        assert_eq!(granted(&[]).0, [0, 10], "an island that did not ask has nothing");
+        assert_eq!(granted(&[island(0, false)]), (vec![9, 10], "admitted at 10ms".to_owned()));
+        assert_eq!(
+            granted(&[island(40 * MS, true)]),
+            (vec![3, 10], "admitted at 10ms; shutdown at 40ms".to_owned())
+        );
+        assert_eq!(granted(&[island(20 * MS, false)]).1, "admitted at 10ms; left at 20ms");
+        let adjusted =
+            |context, at| Note::Adjusted { context, at, budget: 2 * MS, period: 10 * MS, deadline: 10 * MS };
+        let told = [adjusted((0, 0), 5 * MS), adjusted((1, 0), 50 * MS), island(0, false)];
+        assert_eq!(granted(&told).0, [2 * 9, 5 + 2 * 5]);
+        let mut notes = Notes::new(&workload, false);
+        assert_eq!(notes.take(adjusted((2, 0), 0)), None, "a context that there is not");
     }
 
     #[test]

@@ -314,8 +314,23 @@ pub enum Note {
         refused: u32,
         /// When it was admitted; 0 if it was not.
         admitted: u64,
-        /// When it was found to have ended; 0 if it has not.
+        /// When it ended, by the kernel; 0 if it has not.
         left: u64,
+        /// An overrun ended it.
+        shut_down: bool,
+    },
+    /// A context has other terms from now on; told when it gets them.
+    Adjusted {
+        /// Which, as a table and an instance.
+        context: (u32, u32),
+        /// Since when.
+        at: u64,
+        /// CPU time in each period.
+        budget: u64,
+        /// The period.
+        period: u64,
+        /// When it is due after its release.
+        deadline: u64,
     },
 }
 
@@ -384,6 +399,7 @@ const POLICY: u64 = 12;
 const POLLED: u64 = 13;
 const CALLS: u64 = 14;
 const REPLIED: u64 = 15;
+const ADJUSTED: u64 = 16;
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -445,8 +461,11 @@ impl Note {
             Self::Policy { taken, slow_times, slow_at, epoch, lost_at, lost } => {
                 [POLICY, pair(taken, slow_times), slow_at, epoch, lost_at, lost.into(), 0, 0]
             }
-            Self::Island { island, refused, admitted, left } => {
-                [ISLAND, pair(island, refused), admitted, left, 0, 0, 0, 0]
+            Self::Island { island, refused, admitted, left, shut_down } => {
+                [ISLAND, pair(island, refused), admitted, left, shut_down.into(), 0, 0, 0]
+            }
+            Self::Adjusted { context, at, budget, period, deadline } => {
+                [ADJUSTED, pair(context.0, context.1), at, budget, period, deadline, 0, 0]
             }
         };
         let mut bytes = [0; NOTE_BYTES];
@@ -516,8 +535,9 @@ impl Note {
             }
             ISLAND => {
                 let (island, refused) = halves(who);
-                Self::Island { island, refused, admitted: a, left: b }
+                Self::Island { island, refused, admitted: a, left: b, shut_down: c == 1 }
             }
+            ADJUSTED => Self::Adjusted { context: halves(who), at: a, budget: b, period: c, deadline: d },
             POLICY_REFUSED => {
                 let mut text = [0; TEXT];
                 for (bytes, word) in text.as_chunks_mut().0.iter_mut().zip(&words[3..]) {

@@ -180,7 +180,8 @@ proptest! {
                 lost_at: refusals,
                 lost: slot,
             },
-            Note::Island { island: instance, refused: slot, admitted: misses, left: timeouts },
+            Note::Island { island: instance, refused: slot, admitted: misses, left: timeouts, shut_down: true },
+            Note::Adjusted { context: (instance, slot), at: misses, budget: timeouts, period: refusals, deadline: failures },
             Note::Context {
                 context: (instance, slot),
                 id: slot,

@@ -105,6 +105,8 @@ fn info(call: &Call<'_>, island: IslandName) -> Result<Answer, CapError> {
         result.set_stopping(info.stopping);
         result.set_pages(info.pages);
         result.set_ring_entries(info.ring_entries);
+        result.set_ended_ns(info.ended.unwrap_or_default().get());
+        result.set_shut_down(info.shut_down);
         let count = info.nodes.len() as u32;
         let listed = || (0..count).zip(&info.nodes);
         let mut cpus = result.reborrow().init_cpus(count);

@@ -74,13 +74,22 @@ struct Debt {
 /// The CPU and the context of each node of an island.
 type Nodes = heapless::Vec<(u32, u32), NODES>;
 
+/// An island that has left.
+struct Left {
+    island: IslandName,
+    nodes: Nodes,
+    at: Nanos,
+    /// An overrun ended it.
+    shut_down: bool,
+}
+
 struct Table {
     islands: Islands,
     kept: heapless::Vec<Kept, ISLANDS>,
     /// The one that lasts longest first.
     debts: heapless::Vec<Debt, DEBTS>,
     /// The last islands that have left, whose names still say what was used.
-    left: Deque<(IslandName, Nodes), ISLANDS>,
+    left: Deque<Left, ISLANDS>,
 }
 
 static TABLE: Once<Mutex<Option<Table>>> = Once::new();
@@ -298,7 +307,8 @@ impl Table {
         contexts.iter().enumerate().map(|(node, who)| (cpu_of(node), who.id())).collect()
     }
 
-    fn leave(&mut self, island: IslandRef) -> Result<(), CapError> {
+    /// Ends an island, because an overrun shuts it down or for another reason.
+    fn leave(&mut self, island: IslandRef, shut_down: bool) -> Result<(), CapError> {
         let nodes = self.nodes(island);
         let names: heapless::Vec<ContextRef, NODES> =
             self.islands.contexts(island).unwrap_or(&[]).iter().copied().collect();
@@ -314,7 +324,8 @@ impl Table {
         if self.left.is_full() {
             self.left.pop_front();
         }
-        let _there_is_room = self.left.push_back((name(island), nodes));
+        let left = Left { island: name(island), nodes, at: arch::now(), shut_down };
+        let _there_is_room = self.left.push_back(left);
         Ok(())
     }
 }
@@ -385,7 +396,7 @@ pub fn adjust(
 
 /// Ends an island.
 pub fn leave(island: IslandName) -> Result<(), CapError> {
-    with_table(|table| table.leave(table.find(island)?))
+    with_table(|table| table.leave(table.find(island)?, false))
 }
 
 /// The process has ended, but for its last thread: its islands leave.
@@ -397,7 +408,7 @@ pub fn process_ended(process: &Process) {
     loop {
         let left = with_table(|table| {
             let own = table.kept.iter().find(|kept| kept.process == owner).map(|kept| kept.island);
-            own.map_or(Err(CapError::NotFound), |island| table.leave(island))
+            own.map_or(Err(CapError::NotFound), |island| table.leave(island, false))
         });
         if left.is_err() {
             return;
@@ -414,7 +425,7 @@ pub fn overran(context: ContextRef) -> Option<bool> {
         let found = table.islands.overran(&mut Kernel, context);
         let Some((island, action)) = found else { return Err(CapError::NotFound) };
         match action {
-            OverrunAction::Shutdown(_) => table.leave(island).map(|()| false),
+            OverrunAction::Shutdown(_) => table.leave(island, true).map(|()| false),
             OverrunAction::Fault => Ok(true),
             OverrunAction::Throttle | OverrunAction::Notify | OverrunAction::AlreadyStopping => Ok(false),
         }
@@ -444,6 +455,10 @@ pub struct Info {
     pub pages: u64,
     /// Ring entries that it has.
     pub ring_entries: u32,
+    /// When it left.
+    pub ended: Option<Nanos>,
+    /// An overrun ended it.
+    pub shut_down: bool,
 }
 
 fn usage_of(nodes: &Nodes) -> heapless::Vec<Node, NODES> {
@@ -459,14 +474,16 @@ fn usage_of(nodes: &Nodes) -> heapless::Vec<Node, NODES> {
 pub fn info(named: IslandName) -> Option<Info> {
     let found = with_table(|table| {
         let Ok(island) = table.find(named) else {
-            let left = table.left.iter().find(|(left, _)| *left == named);
-            let (_, nodes) = left.ok_or(CapError::InvalidCapability)?;
+            let left = table.left.iter().find(|left| left.island == named);
+            let left = left.ok_or(CapError::InvalidCapability)?;
             return Ok(Info {
                 live: false,
                 stopping: false,
-                nodes: usage_of(nodes),
+                nodes: usage_of(&left.nodes),
                 pages: 0,
                 ring_entries: 0,
+                ended: Some(left.at),
+                shut_down: left.shut_down,
             });
         };
         let admitted = table.islands.admission().get(island).ok_or(CapError::InvalidCapability)?;
@@ -477,6 +494,8 @@ pub fn info(named: IslandName) -> Option<Info> {
             nodes: usage_of(&table.nodes(island)),
             pages: kept.map_or(0, |kept| kept.memory.iter().map(|object| object.len() as u64).sum()),
             ring_entries: admitted.spec.rings.iter().map(|ring| ring.entries).sum(),
+            ended: None,
+            shut_down: false,
         })
     });
     found.ok()

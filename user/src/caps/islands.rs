@@ -73,6 +73,8 @@ pub struct IslandInfo {
     pub depletions: [u32; ISLAND_NODES],
     pub misses: [u32; ISLAND_NODES],
     pub overshoot_ns: [u64; ISLAND_NODES],
+    pub ended_ns: u64,
+    pub shut_down: bool,
 }
 
 fn with_spec<T>(spec: &IslandSpec<'_>, work: impl FnOnce(&[u8]) -> T) -> Result<T, CapError> {
@@ -138,6 +140,8 @@ impl Island {
                 generation: info.get_generation(),
                 pages: info.get_pages(),
                 ring_entries: info.get_ring_entries(),
+                ended_ns: info.get_ended_ns(),
+                shut_down: info.get_shut_down(),
                 ..IslandInfo::default()
             };
             let (cpus, contexts) = (info.get_cpus().map_err(invalid)?, info.get_contexts().map_err(invalid)?);

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::plan::{CONTEXT_WORDS, NONE, Note, place};
 use mainspring_program::ContextTarget;
-use mainspring_user::caps::Context;
+use mainspring_user::caps::{self, Context};
 use mainspring_user::{CapError, say};
 
 /// A context table of the plan.
@@ -132,12 +132,19 @@ pub fn adjust(table: u64, instance: u64, budget_ns: u64, period_ns: u64) {
             Some(context) => {
                 let deadline =
                     context.info().map_or(0, |info| info.deadline_ns.min(period_ns).max(budget_ns));
-                context.adjust(budget_ns, period_ns, deadline)
+                context.adjust(budget_ns, period_ns, deadline).map(|()| deadline)
             }
             None => islands::adjust((table, instance), budget_ns, period_ns),
         };
-        if let Err(code) = adjusted {
-            say!("workload: an adjustment was refused: {code:?}");
+        match adjusted {
+            Ok(deadline) => tell(Note::Adjusted {
+                context: (table as u32, instance as u32),
+                at: caps::now() - plan().began,
+                budget: budget_ns,
+                period: period_ns,
+                deadline,
+            }),
+            Err(code) => say!("workload: an adjustment was refused: {code:?}"),
         }
     }
 }

@@ -36,7 +36,6 @@ pub struct Island {
     held: Mutex<Option<caps::Island>>,
     refused: AtomicU32,
     admitted: AtomicU64,
-    left: AtomicU64,
     /// How its nodes fared when it was last looked at.
     last: Mutex<Option<caps::IslandInfo>>,
 }
@@ -68,7 +67,6 @@ impl Island {
             held: Mutex::new(None),
             refused: AtomicU32::new(0),
             admitted: AtomicU64::new(0),
-            left: AtomicU64::new(0),
             last: Mutex::new(None),
         })
     }
@@ -131,8 +129,8 @@ impl Island {
         act(&spec)
     }
 
-    /// Other terms for a node. One whose island has not asked yet asks with these.
-    fn adjust(&self, node: usize, budget_ns: u64, period_ns: u64) -> Result<(), CapError> {
+    /// Other terms for a node, and its deadline then. One whose island has not asked yet asks with these.
+    fn adjust(&self, node: usize, budget_ns: u64, period_ns: u64) -> Result<u64, CapError> {
         let mut terms = self.terms.lock();
         let mut wanted = terms.clone();
         let deadline_ns = wanted[node].deadline_ns.min(period_ns).max(budget_ns);
@@ -142,7 +140,7 @@ impl Island {
             self.with_spec(&wanted, &[], |spec| island.adjust(spec))?;
         }
         *terms = wanted;
-        Ok(())
+        Ok(deadline_ns)
     }
 
     fn declares(&self, what: u64) -> bool {
@@ -152,14 +150,13 @@ impl Island {
     /// It leaves.
     pub fn leave(&self) {
         self.look();
-        if let Some(island) = *self.held.lock()
-            && island.leave().is_ok()
-        {
-            self.left.store(caps::now() - plan().began, Ordering::Relaxed);
+        if let Some(island) = *self.held.lock() {
+            // The kernel knows when, and that it has left already if it was shut down.
+            let _left = island.leave();
         }
     }
 
-    /// What is known of it, kept for when it has left.
+    /// What is known of it if it is there, kept for when it has left.
     fn look(&self) -> Option<caps::IslandInfo> {
         let island = (*self.held.lock())?;
         let info = persist(|| island.info()).ok()?;
@@ -176,6 +173,7 @@ impl Island {
     /// Tells how it and its nodes fared.
     pub fn tell(&self, number: usize) {
         let live = self.look().is_some();
+        let ended = (*self.last.lock()).filter(|info| !live && info.ended_ns != 0);
         let held = *self.held.lock();
         if let Some(island) = held.filter(|_| live) {
             // What servers use of its nodes after it was told would be missing. Its name still says what was used before.
@@ -183,17 +181,13 @@ impl Island {
             self.look();
         }
         let admitted = self.admitted.load(Ordering::Relaxed);
-        let mut left = self.left.load(Ordering::Relaxed);
-        if admitted != 0 && !live && left == 0 {
-            // It was shut down.
-            left = caps::now() - plan().began;
-        }
         let refused = self.refused.load(Ordering::Relaxed);
         crate::tell(Note::Island {
             island: number as u32,
             refused,
             admitted: admitted.max(u64::from(refused == 0 && live)),
-            left,
+            left: ended.map_or(0, |info| info.ended_ns.saturating_sub(plan().began)),
+            shut_down: ended.is_some_and(|info| info.shut_down),
         });
         let Some(info) = *self.last.lock() else { return };
         for (node, (table, instance)) in self.nodes.iter().enumerate() {
@@ -254,8 +248,8 @@ pub fn only_cpu(context: (u64, u64)) -> Option<u32> {
     (cpus.is_power_of_two() && !island.asked.load(Ordering::Acquire)).then(|| cpus.trailing_zeros())
 }
 
-/// Other terms for an instance of a context that is a node of an island.
-pub fn adjust(context: (u64, u64), budget_ns: u64, period_ns: u64) -> Result<(), CapError> {
+/// Other terms for an instance of a context that is a node of an island, and its deadline then.
+pub fn adjust(context: (u64, u64), budget_ns: u64, period_ns: u64) -> Result<u64, CapError> {
     let (island, node) = island_of(context).ok_or(CapError::NotFound)?;
     island.adjust(node, budget_ns, period_ns)
 }
