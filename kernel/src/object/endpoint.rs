@@ -573,6 +573,10 @@ impl Endpoint {
             }
         }
         debug_assert!(self.callers[client as usize].is_empty(), "a thread ended and still waits");
+        // Its number is another process's next.
+        if self.own_of == Some(client) {
+            (self.own, self.own_of) = (None, None);
+        }
         self.close(client, ledger);
     }
 
