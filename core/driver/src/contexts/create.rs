@@ -231,8 +231,13 @@ impl Contexts {
             return Err(CreateError::Exceeds(excess));
         }
         let ledger = held.charge.map(|(ledger, _)| ledger);
+        let most = held.most.min(share(&held.spec, Nanos::ZERO));
         let grant = Grant { session: held.session, process, ledger, home: HomeCpu::Admitted };
-        self.grant(now, spec, grant)
+        let made = self.grant(now, spec, grant)?;
+        if let Some(record) = self.records.last_mut() {
+            record.most = most;
+        }
+        Ok(made)
     }
 
     /// The machine itself grants a context, which is at rest. This is where its memory comes from: nothing that happens to it
@@ -293,6 +298,7 @@ impl Contexts {
             process: grant.process,
             charge: grant.ledger.map(|ledger| (ledger, amounts)),
             share: granted,
+            most: u64::MAX,
             owed: Default::default(),
             usage: Usage::default(),
         });
@@ -302,9 +308,9 @@ impl Contexts {
         Ok(who)
     }
 
-    /// As [`Contexts::adjust`], if the ledger of the context allows it and every deadline that was promised on its CPU still
-    /// holds. Where not all of them held before, because the machine itself decided who has its home there, they may go on not
-    /// to hold.
+    /// As [`Contexts::adjust`], if it grants no more than its creator held, the ledger of the context allows it, and every deadline
+    /// that was promised on its CPU still holds. Where not all of them held before, because the machine itself decided who has its
+    /// home there, terms that take no more than the present ones are taken.
     pub fn adjust_if_admitted<M: ContextMachine>(
         &mut self,
         machine: &mut M,
@@ -316,6 +322,10 @@ impl Contexts {
         let record = &self.records[index];
         let spec = ContextSpec { budget, period, deadline, ..record.spec.clone() };
         spec.check().map_err(CreateError::Spec)?;
+        let wanted = share(&spec, Nanos::ZERO);
+        if wanted > record.most {
+            return Err(CreateError::Exceeds(Excess::Share { asked: wanted, held: record.most }));
+        }
         let (home, charge) = (record.home, record.charge);
         let share_of = |amount| Amounts::NONE.with(Resource::CpuShare, amount);
         let (held, asked) = (
@@ -326,8 +336,11 @@ impl Contexts {
             self.ledgers.may_charge(ledger, &share_of(asked - held)).map_err(CreateError::Ledger)?;
         }
         let judge = |spec| self.judge(home, spec, Some(index), &mut self.rules.effort.clone());
+        let present = &record.spec;
+        let takes_no_more =
+            budget <= present.budget && period >= present.period && deadline >= present.deadline;
         if let Some(denial) = judge(&spec)
-            && judge(&record.spec).is_none()
+            && !(takes_no_more && judge(present).is_some())
         {
             return Err(CreateError::NotAdmitted { cpu: home, denial });
         }

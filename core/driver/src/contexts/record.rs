@@ -63,8 +63,10 @@ pub(super) struct Record {
     pub process: Option<ProcessId>,
     /// What it was charged to, and how much.
     pub charge: Option<(LedgerRef, Amounts)>,
-    /// What it grants, in billionths of a CPU.
+    /// What it grants, in billionths of a CPU, with what a switch costs.
     pub share: u64,
+    /// What its creator held when it was created, without that cost: adjusting it grants no more.
+    pub most: u64,
     /// What had not come back of it when it ended or was adjusted.
     pub owed: [Owed; 2],
     /// What was used of it, as of when the value was last here.

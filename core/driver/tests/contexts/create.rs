@@ -54,6 +54,47 @@ fn nothing_is_created_that_grants_more_than_its_creator_holds() {
     assert_ne!(created.id(), creator.id());
 }
 
+//= OWN:create.authority TICK:L5.no-mint
+#[test]
+fn nothing_is_adjusted_to_more_than_its_creator_held() {
+    let mut rig = Rig::new(1, 1);
+    let creator = rig.grant_spec(ContextSpec { cpus: on(&[0]), ..spec(4, 10) }, at(0));
+    let made =
+        create(&mut rig, creator, ContextSpec { cpus: on(&[0]), ..spec(1, 10) }).expect("less than held");
+    let mut adjust = |who, (budget, period)| {
+        let now = rig.machine.now;
+        let terms = (ms(budget), ms(period), ms(period));
+        rig.contexts.adjust_if_admitted(&mut rig.machine, now, who, terms)
+    };
+    let share = Excess::Share { asked: 500_000_000, held: 400_000_000 };
+    assert_eq!(adjust(made, (5, 10)), Err(CreateError::Exceeds(share)));
+    assert_eq!(adjust(made, (2, 5)), Ok(()), "as much as its creator held");
+    assert_eq!(adjust(creator, (5, 10)), Ok(()), "the machine granted it: its ledger is the limit");
+    assert_eq!(adjust(made, (5, 10)), Err(CreateError::Exceeds(share)), "what it held when it created it");
+}
+
+//= OWN:create.authority
+#[test]
+fn where_deadlines_do_not_hold_nothing_is_adjusted_to_take_more() {
+    let mut rig = Rig::new(1, 1);
+    let decided = |rig: &mut Rig| {
+        let home = Grant { home: HomeCpu::Decided(cpu(0)), ..ADMITTED };
+        grant(rig, spec(7, 10), home).expect("the machine itself decides")
+    };
+    let (one, _other) = (decided(&mut rig), decided(&mut rig));
+    let mut adjust = |(budget, period, deadline)| {
+        let now = rig.machine.now;
+        rig.contexts.adjust_if_admitted(&mut rig.machine, now, one, (ms(budget), ms(period), ms(deadline)))
+    };
+    let denied = |adjusted| matches!(adjusted, Err(CreateError::NotAdmitted { .. }));
+    for more in [(8, 10, 10), (7, 9, 9), (6, 8, 8), (7, 10, 8), (7, 20, 9)] {
+        assert!(denied(adjust(more)), "{more:?} takes more in some window");
+    }
+    assert_eq!(adjust((6, 10, 10)), Ok(()), "14 of 10 were promised: 13 are no worse");
+    assert_eq!(adjust((6, 20, 10)), Ok(()));
+    assert_eq!(adjust((3, 10, 10)), Ok(()), "all deadlines hold");
+}
+
 //= OWN:create.authority ARCH:ctx.generation ARCH:ctx.create-bind ARCH:ctx.ids TICK:L5.no-mint
 #[test]
 fn a_stale_or_revoked_name_creates_binds_and_revokes_nothing() {
