@@ -43,7 +43,7 @@ APART := cluster console plugins/wasm
 
 LINT_PHASES := commits fmt-check clippy doc licences advisories
 # What needs a command comes after `unit`, which builds it.
-TEST_PHASES := commits fmt-check clippy doc unit licences advisories loom chaos-cluster kernel-proofs conformance-summary
+TEST_PHASES := commits fmt-check clippy doc unit licences advisories loom-and-kernels chaos-cluster kernel-proofs conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
 define install-missing
@@ -224,6 +224,15 @@ loom: ## Model-check the rings' and the runtime's protocols
 	# The models spend their time in the kernel, on stacks: what a whole-program optimisation gains is less than it takes.
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 	    $(CARGO) test --locked --release --package mainspring-ring --package mainspring-runtime --test loom --quiet
+
+# The optimised kernel is linked by one thread for half a minute: the models run beside it.
+.PHONY: loom-and-kernels
+loom-and-kernels: setup-qemu
+	$(MAKE) --jobs 2 --output-sync=target loom kernels
+
+.PHONY: kernels
+kernels: kernel
+	$(MAKE) kernel-checked kernel-measured
 
 .PHONY: test-page
 test-page: build ## The report's page in a real browser: no axe violation, keys, touch, the address, the largest machine
