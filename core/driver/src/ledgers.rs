@@ -8,9 +8,11 @@
 //! * no account ever holds more than its limit; a charge that would exceed one limit on the way up changes nothing at all;
 //! * an account that was closed is never charged again, and its name is never used again.
 
+use crate::debts::{Debts, Owed};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
+use mainspring_abi::Nanos;
 use mainspring_sched::identity::{Allocator, Identity};
 
 /// What is counted.
@@ -133,6 +135,8 @@ struct Account {
     parent: Option<LedgerRef>,
     limits: Amounts,
     held: Amounts,
+    /// CPU time that was used and has not come back, of contexts that are refunded.
+    debts: Debts,
 }
 
 /// All ledgers of a machine.
@@ -160,7 +164,13 @@ impl Ledgers {
             return Err(full);
         }
         let name = self.names.fresh().map_err(|_| full)?;
-        self.accounts.push(Account { name, parent, limits: profile.limits, held: Amounts::NONE });
+        self.accounts.push(Account {
+            name,
+            parent,
+            limits: profile.limits,
+            held: Amounts::NONE,
+            debts: Debts::NONE,
+        });
         Ok(name)
     }
 
@@ -211,6 +221,21 @@ impl Ledgers {
                 *held = held.saturating_sub(amount);
             }
         });
+    }
+
+    /// CPU time that was refunded was used, and has not come back: `ledger` and all its ancestors owe it.
+    pub(crate) fn owe(&mut self, ledger: LedgerRef, owed: Owed) {
+        self.each_upwards(ledger, |account| account.debts.add(owed));
+    }
+
+    /// From when on `ledger` and all its ancestors can have the CPU time that they hold beside what they owe.
+    pub(crate) fn room_from(&mut self, ledger: LedgerRef, now: Nanos) -> Nanos {
+        let mut from = now;
+        self.each_upwards(ledger, |account| {
+            let [limit, held] = [&account.limits, &account.held].map(|of| of.get(Resource::CpuShare));
+            from = from.max(account.debts.room_from(limit.saturating_sub(held), now));
+        });
+        from
     }
 
     /// What `ledger` holds, and the most that it may hold.

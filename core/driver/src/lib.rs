@@ -15,6 +15,7 @@
 //! * [`steal`]: which CPU has the most overdue thread to give.
 //! * [`contexts`]: who holds CPU time as a context, how it is lent along calls and comes back, and what takes it away.
 //! * [`sessions`], [`ledgers`]: to whom contexts belong, and what each may hold.
+//! * [`debts`]: used time that has not come back when its context ends.
 //!
 //! No operation holds two CPUs at once, and none allocates, except those that create something.
 
@@ -24,6 +25,7 @@
 extern crate alloc;
 
 pub mod contexts;
+pub mod debts;
 pub mod islands;
 pub mod leases;
 pub mod ledgers;

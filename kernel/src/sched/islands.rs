@@ -16,7 +16,7 @@ use crate::arch;
 use crate::method::post_notice;
 use crate::object::caps::IslandName;
 use crate::object::memory::MemoryObject;
-use crate::object::process::Process;
+use crate::object::process::{MAX_PROCESSES, Process};
 use crate::object::thread::{MAX_THREADS, Thread};
 use core::sync::atomic::{AtomicBool, Ordering};
 use heapless::Deque;
@@ -28,6 +28,7 @@ use mainspring_authority::island::{
     Capacity, IslandError, IslandRef, Machine, OverrunAction, Phase, RealtimeIslandSpec,
 };
 use mainspring_driver::contexts::Contexts;
+use mainspring_driver::debts::{Debts, Owed};
 use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound};
 use mainspring_sched::Floor;
 use mainspring_sched::context::Usage;
@@ -42,8 +43,6 @@ const ISLANDS: usize = 8;
 pub const NODES: usize = ISLAND_NODES;
 /// Objects that one island may keep.
 pub const OBJECTS: usize = 4;
-/// Debts that are known at a time. One more is added to another one of its family.
-const DEBTS: usize = 32;
 /// A millionth of a CPU.
 const PPM: u64 = 1_000_000;
 /// Billionths of a CPU, in which contexts count, in a millionth.
@@ -63,14 +62,6 @@ struct Kept {
     memory: heapless::Vec<MemoryObject, OBJECTS>,
 }
 
-/// What a family has used on islands that have left or grant less, until it would have come back.
-#[derive(Clone, Copy)]
-struct Debt {
-    family: u32,
-    share_ppm: u64,
-    until: Nanos,
-}
-
 /// The CPU and the context of each node of an island.
 type Nodes = heapless::Vec<(u32, u32), NODES>;
 
@@ -86,8 +77,8 @@ struct Left {
 struct Table {
     islands: Islands,
     kept: heapless::Vec<Kept, ISLANDS>,
-    /// The one that lasts longest first.
-    debts: heapless::Vec<Debt, DEBTS>,
+    /// What each family has used on islands that have left or grant less, until it would have come back.
+    debts: [Debts; MAX_PROCESSES],
     /// The last islands that have left, whose names still say what was used.
     left: Deque<Left, ISLANDS>,
 }
@@ -113,7 +104,7 @@ pub fn init(floor: Floor, overhead: Nanos) {
         Mutex::new(Some(Table {
             islands,
             kept: heapless::Vec::new(),
-            debts: heapless::Vec::new(),
+            debts: [Debts::NONE; MAX_PROCESSES],
             left: Deque::new(),
         }))
     });
@@ -252,46 +243,25 @@ impl Table {
     }
 
     /// What the nodes of an island of `family` had used and not got back when they last changed is a debt: at most so much of a CPU.
-    fn owe(&mut self, contexts: &mut Contexts, nodes: &[ContextRef], family: u32, mut most_ppm: u64) {
-        let now = arch::now();
-        for owed in nodes.iter().flat_map(|node| contexts.take_owed(node.id())) {
-            let share_ppm = owed.share.div_ceil(BILLIONTHS).min(most_ppm);
-            if share_ppm != 0 && owed.until > now {
-                most_ppm -= share_ppm;
-                self.add_debt(Debt { family, share_ppm, until: owed.until });
-            }
+    fn owe(&mut self, contexts: &mut Contexts, nodes: &[ContextRef], family: u32, most_ppm: u64) {
+        let mut most = most_ppm.saturating_mul(BILLIONTHS);
+        for Owed { share, until } in nodes.iter().flat_map(|node| contexts.take_owed(node.id())) {
+            let share = share.min(most);
+            most -= share;
+            self.debts[family as usize % MAX_PROCESSES].add(Owed { share, until });
         }
-    }
-
-    fn add_debt(&mut self, mut debt: Debt) {
-        if self.debts.is_full() {
-            // Where the family has no other, the one that is over first gives way.
-            let alike = self.debts.iter().rposition(|one| one.family == debt.family);
-            let other = self.debts.remove(alike.unwrap_or(DEBTS - 1));
-            if other.family == debt.family {
-                debt.share_ppm = debt.share_ppm.saturating_add(other.share_ppm);
-                debt.until = debt.until.max(other.until);
-            }
-        }
-        let place = self.debts.iter().position(|one| one.until < debt.until).unwrap_or(self.debts.len());
-        let _there_is_room = self.debts.insert(place, debt);
     }
 
     /// An island of `family` has more than before: it is there when what the family has, and has used, leave room for it.
     fn release(&mut self, contexts: &mut Contexts, island: IslandRef, family: u32, percent: u64) {
         let now = arch::now();
-        while self.debts.last().is_some_and(|debt| debt.until <= now) {
-            self.debts.pop();
-        }
         let own = self.kept.iter().filter(|kept| kept.family == family);
-        let mut has = own.fold(0u64, |sum, kept| sum.saturating_add(kept.share_ppm));
-        for debt in self.debts.iter().filter(|debt| debt.family == family) {
-            has = has.saturating_add(debt.share_ppm);
-            if has > percent * (PPM / 100) {
-                for node in self.islands.contexts(island).unwrap_or(&[]) {
-                    contexts.release_from(&mut Kernel, *node, debt.until);
-                }
-                return;
+        let has = own.fold(0u64, |sum, kept| sum.saturating_add(kept.share_ppm));
+        let room = (percent * (PPM / 100)).saturating_sub(has).saturating_mul(BILLIONTHS);
+        let from = self.debts[family as usize % MAX_PROCESSES].room_from(room, now);
+        if from > now {
+            for node in self.islands.contexts(island).unwrap_or(&[]) {
+                contexts.release_from(&mut Kernel, *node, from);
             }
         }
     }

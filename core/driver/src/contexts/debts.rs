@@ -1,45 +1,31 @@
-//! Time that was used, and whose context is gone or grants less by now.
+//! What contexts leave as [debts](crate::debts) when they end or grant less, and when others are released in their place.
 //!
-//! What was used of a context comes back a period later, and only then is it there for others. A context that ends before, or that gives
-//! a part of its grant up, leaves what has not come back as a *debt*. What takes its place is released when the debts leave room for it:
-//! in its ledger, and on its CPU. So nobody has more time by ending a context and making it again.
-//!
-//! Conserved: what the contexts of a ledger grant, and its debts at their first releases, are within the ledger's limit; what all contexts
-//! and debts of a CPU have together is within the CPU, or no debt is left at the first release.
+//! Conserved: what the contexts of a ledger and of all below it grant, and its debts at their first releases, are within the ledger's
+//! limit; what all contexts and debts of a CPU have together is within the CPU, or no debt is left at the first release. So nobody has
+//! more time by ending a context and making it again, in the same ledger or in another one of the same ancestor.
 
 use super::create::share;
 use super::record::Position;
 use super::transfer::InFlight;
 use super::{CallEnd, ContextMachine, Contexts};
-use crate::ledgers::{LedgerRef, Resource};
+use crate::debts::{Debts, Owed};
+use crate::ledgers::LedgerRef;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use mainspring_abi::{ContextRef, CpuId, Nanos};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
 use mainspring_authority::admission::Task;
 use mainspring_sched::context::{ContextSpec, Refills};
 
-/// A whole CPU, in the unit of [`Resource::CpuShare`].
+/// A whole CPU, in the unit of [`Resource::CpuShare`](crate::ledgers::Resource::CpuShare).
 const WHOLE: u64 = 1_000_000_000;
-/// Debts that are known at a time. One more is added to another one.
-const DEBTS: usize = 32;
 
-/// Time that has not come back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Debt {
-    ledger: Option<LedgerRef>,
-    cpu: CpuId,
-    /// In billionths of a CPU.
-    share: u64,
-    until: Nanos,
-}
-
-/// What has not come back of a context: how much, in billionths of a CPU, and until when.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Owed {
-    /// How much.
-    pub share: u64,
-    /// Until when.
-    pub until: Nanos,
+/// Nothing is owed on any of these CPUs.
+pub(super) fn none(cpus: &CpuSet) -> Result<Vec<Debts>, TryReserveError> {
+    let count = cpus.iter().last().map_or(0, |last| last.index() + 1);
+    let mut debts = Vec::new();
+    debts.try_reserve_exact(count)?;
+    debts.resize(count, Debts::NONE);
+    Ok(debts)
 }
 
 /// What has not come back of a grant, if its first release is still to come, and what comes after it.
@@ -57,75 +43,26 @@ pub(super) fn owed(spec: &ContextSpec, refills: &Refills) -> [Owed; 2] {
     ]
 }
 
-/// The debts of a machine, the one that lasts longest first.
-#[derive(Debug, Default)]
-pub(super) struct Debts(Vec<Debt>);
-
-impl Debts {
-    /// None, and room for all that there will be.
-    pub fn new() -> Result<Self, TryReserveError> {
-        let mut debts = Vec::new();
-        debts.try_reserve_exact(DEBTS)?;
-        Ok(Self(debts))
-    }
-
-    /// Adds a debt. Where there is no room it lasts as long as the next longer one of the same account, or that one as long as it.
-    fn add(&mut self, mut debt: Debt) {
-        if self.0.len() == self.0.capacity() {
-            let alike =
-                |one: &Debt| (u8::from(one.ledger == debt.ledger) * 2) + u8::from(one.cpu == debt.cpu);
-            let best = self.0.iter().map(alike).max();
-            let Some(place) = self.0.iter().rposition(|one| Some(alike(one)) == best) else { return };
-            let other = self.0.remove(place);
-            debt.share = debt.share.saturating_add(other.share);
-            debt.until = debt.until.max(other.until);
-        }
-        let place = self.0.iter().position(|one| one.until < debt.until).unwrap_or(self.0.len());
-        self.0.insert(place, debt);
-    }
-
-    fn forget(&mut self, now: Nanos) {
-        while self.0.last().is_some_and(|debt| debt.until <= now) {
-            self.0.pop();
-        }
-    }
-}
-
 impl Contexts {
-    /// `owed` of a context is given up: it is a debt of the ledger and the CPU of the record at `index`.
+    /// `owed` of a context is given up: it is a debt of `ledger`, of its ancestors, and of the CPU of the record at
+    /// `index`.
     pub(super) fn owe(&mut self, index: usize, ledger: Option<LedgerRef>, owed: Owed) {
-        if owed.share != 0 {
-            let cpu = self.records[index].home;
-            self.debts.add(Debt { ledger, cpu, share: owed.share, until: owed.until });
+        if let Some(ledger) = ledger {
+            self.ledgers.owe(ledger, owed);
+        }
+        if let Some(debts) = self.debts.get_mut(self.records[index].home.index()) {
+            debts.add(owed);
         }
     }
 
     /// From when on the record at `index`, which is charged for already, can have what it grants.
     pub(super) fn room_from(&mut self, index: usize, now: Nanos) -> Nanos {
-        self.debts.forget(now);
-        if self.debts.0.is_empty() {
-            return now;
-        }
         let record = &self.records[index];
         let (cpu, ledger) = (record.home, record.charge.map(|(ledger, _)| ledger));
-        let in_ledger = ledger.and_then(|ledger| self.ledgers.info(ledger).ok());
-        let in_ledger = in_ledger.map_or(u64::MAX, |(held, limits)| {
-            limits.get(Resource::CpuShare).saturating_sub(held.get(Resource::CpuShare))
-        });
-        let on_cpu = WHOLE.saturating_sub(self.promised(cpu));
-        let (mut of_ledger, mut of_cpu) = (0u64, 0u64);
-        for debt in &self.debts.0 {
-            if debt.ledger.is_some() && debt.ledger == ledger {
-                of_ledger = of_ledger.saturating_add(debt.share);
-            }
-            if debt.cpu == cpu {
-                of_cpu = of_cpu.saturating_add(debt.share);
-            }
-            if of_ledger > in_ledger || of_cpu > on_cpu {
-                return debt.until;
-            }
-        }
-        now
+        let owes = self.debts.get(cpu.index()).is_some_and(|debts| *debts != Debts::NONE);
+        let on_cpu = if owes { WHOLE.saturating_sub(self.promised(cpu)) } else { WHOLE };
+        let from = self.debts.get_mut(cpu.index()).map_or(now, |debts| debts.room_from(on_cpu, now));
+        ledger.map_or(from, |ledger| from.max(self.ledgers.room_from(ledger, now)))
     }
 
     /// The record at `index` grants another share from `now` on, `given_up` being what had not come back of it before. What it gives up

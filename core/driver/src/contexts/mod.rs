@@ -60,18 +60,17 @@ pub use binding::BindError;
 pub use mainspring_authority::admission::Effort;
 
 pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu, share};
-pub use debts::Owed;
 pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};
 pub use record::{AdjustError, ContextError, ContextInfo, Location};
 
+use crate::debts::Debts;
 use crate::ledgers::Ledgers;
 use crate::machine::Machine;
 use crate::sessions::{SessionRef, Sessions};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use debts::Debts;
 use mainspring_abi::{ContextRef, ThreadRef};
 use mainspring_sched::Overran;
 use record::Record;
@@ -160,8 +159,8 @@ pub struct Contexts {
     /// How many contexts are in flight.
     in_flight: u32,
     rules: AdmissionRules,
-    /// Time that has not come back, of what is gone.
-    debts: Debts,
+    /// What is owed on each CPU.
+    debts: Vec<Debts>,
     /// Login sessions.
     pub sessions: Sessions,
     /// What processes and sessions may hold.
@@ -180,7 +179,7 @@ impl Contexts {
     ) -> Result<Self, TryReserveError> {
         let mut records = Vec::new();
         records.try_reserve_exact(capacity)?;
-        let debts = Debts::new()?;
+        let debts = debts::none(&rules.cpus)?;
         Ok(Self { records, rules, debts, sessions, ledgers, ..Self::default() })
     }
 

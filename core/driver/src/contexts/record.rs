@@ -1,10 +1,11 @@
 //! What is known of one context, and by which names.
 
 use super::create::share;
-use super::debts::{Owed, owed};
+use super::debts::owed;
 use super::endings::RevokeReason;
 use super::{CallEnd, ContextMachine, Contexts};
 use crate::contexts::transfer::{InFlight, at_home};
+use crate::debts::Owed;
 use crate::ledgers::{Amounts, LedgerRef};
 use crate::sessions::SessionRef;
 use alloc::boxed::Box;

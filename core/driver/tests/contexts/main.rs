@@ -3,6 +3,7 @@
 #[path = "../machines/mod.rs"]
 mod machines;
 
+mod churn;
 mod create;
 mod direct;
 mod enforcement;
