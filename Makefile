@@ -448,8 +448,8 @@ kernel-measured: setup ## Build the kernel that counts everything that may take 
 
 .PHONY: kernel-proofs
 kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws run-effects run-records ## Run every proof of the kernel under QEMU
-	$(PROOF) --jobs 2 --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
-	$(PROOF) --jobs 2 --checked $(CHECKED_PROOFS)
+	$(PROOF) --jobs 3 --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
+	$(PROOF) --jobs 3 --checked $(CHECKED_PROOFS)
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 15000
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 5000 --card
 	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
