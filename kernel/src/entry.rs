@@ -159,7 +159,6 @@ fn serve_on(here: &'static PerCpu, thread: &'static Thread, min: u32, timeout: u
     let serving = Serving {
         wait: Some(Wait { min, deadline }),
         left: kernel::SQ_ENTRIES - turn.handled,
-        failed: turn.has_failed(),
         yields: turn.yields,
     };
     stretch::begin(here, thread, serving, After::Block);

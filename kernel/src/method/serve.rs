@@ -35,19 +35,12 @@ pub struct Turn {
     pub handled: u32,
     /// One of them was as much as fits one stretch.
     pub(super) heavy: bool,
-    pub(super) failed: bool,
 }
 
 /// Requests that are accepted before interrupts are taken, unless one of them [is heavy](ObjectTraits::is_heavy).
 const AT_ONCE: u32 = 4;
 
 impl Turn {
-    /// Whether the last request failed.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.failed
-    }
-
     /// Whether one of the requests was as much as fits one stretch.
     #[must_use]
     pub fn is_heavy(&self) -> bool {
@@ -142,6 +135,7 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     if service.pending() == 1 {
         let (request, seen) = (service.read(0), visible::look(thread));
         if exchange::exchange(thread, &request, turn) {
+            thread.note_outcome(false);
             service.accept_read(1);
             return Ok(());
         }
@@ -169,6 +163,7 @@ fn serve_borrowed(thread: &'static Thread, queue: &Queue, turn: &mut Turn) -> Re
 pub fn serve_polled(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
     // It is for nothing, and nothing can be in its way.
     if request.v1.op == op::NOP && is_plain(request) {
+        thread.note_outcome(false);
         return thread.inbox.lock().post(place, &completion(request, Ok(0)));
     }
     let refusal = match find(thread, request) {
@@ -177,7 +172,10 @@ pub fn serve_polled(thread: &'static Thread, request: &CapSqeV2, place: CqPlace,
         _ => None,
     };
     match refusal {
-        Some(code) => thread.inbox.lock().post(place, &completion(request, Err(code))),
+        Some(code) => {
+            thread.note_outcome(true);
+            thread.inbox.lock().post(place, &completion(request, Err(code)));
+        }
         None => handle(thread, request, place, turn),
     }
 }
@@ -271,8 +269,8 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
 
 fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
     let object = find(thread, request);
-    if let Verdict::Refuse(status, error) = judge(request, &object, turn.failed) {
-        turn.failed = true;
+    if let Verdict::Refuse(status, error) = judge(request, &object, thread) {
+        thread.note_outcome(true);
         if error == CapError::DeadlineExpired {
             dispatch::count_expired_request();
         }
@@ -286,11 +284,10 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     drop(segment);
     let outcome = match outcome {
         Ok(Answer::Pending) => {
-            call.turn.failed = false;
+            thread.note_outcome(false);
             return;
         }
         Ok(Answer::Work(job)) => {
-            call.turn.failed = false;
             call.turn.paused = true;
             if let Some(place) = call.place.take() {
                 *thread.work.lock() = Some(Work::Request(*request, place, job, seen));
@@ -300,7 +297,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
         Ok(Answer::Done(result)) => Ok(result),
         Err(code) => Err(code),
     };
-    call.turn.failed = outcome.is_err();
+    thread.note_outcome(outcome.is_err());
     if let Err(code) = outcome
         && !call.turn.ended_others
     {
@@ -320,11 +317,11 @@ fn is_plain(request: &CapSqeV2) -> bool {
 
 /// Whether a request runs at all, by its deadline and flags. A request that has neither always does.
 #[inline]
-fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: bool) -> Verdict {
+fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, thread: &Thread) -> Verdict {
     if is_plain(request) {
         return Verdict::Run { late: false };
     }
-    let previous = if failed { Previous::Failed } else { Previous::Completed };
+    let previous = if thread.previous_failed() { Previous::Failed } else { Previous::Completed };
     let method = MethodTraits { realtime_safe: is_realtime_safe(object, request), reorder_safe: false };
     // A request that names no context asks for none: whether its thread runs at all is the scheduler's business.
     let (own, budget) =

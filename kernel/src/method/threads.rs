@@ -207,6 +207,7 @@ impl PlannedThread {
         thread.place.store(place, Ordering::Relaxed);
         thread.inbox.lock().open(name.generation(), Completer::new(second, geometry));
         *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
+        thread.note_outcome(false);
         let top = stack_address(place) + STACK_BYTES - THREAD_BLOCK;
         let arguments = [new.argument, ring_address(place), top];
         // As after a call: the stack is aligned but for the return address.

@@ -107,11 +107,8 @@ pub fn work_on(thread: &'static Thread) -> Piece {
                     if let Err(code) = outcome {
                         seen.refused(thread, code, request);
                     }
-                    let mut inbox = thread.inbox.lock();
-                    inbox.post(place, &completion(&request, outcome));
-                    if let Waiting::Serving(serving) = &mut inbox.waiting {
-                        serving.failed = outcome.is_err();
-                    }
+                    thread.note_outcome(outcome.is_err());
+                    thread.inbox.lock().post(place, &completion(&request, outcome));
                 }
                 Piece::More
             }
@@ -135,7 +132,7 @@ pub fn finish_spaces() {
 /// A few more requests of the ring of `thread`; or what the entry comes to if that was all.
 fn serve_on(thread: &'static Thread) -> Piece {
     let Waiting::Serving(serving) = thread.inbox.lock().waiting else { return Piece::Over { yields: false } };
-    let mut turn = Turn { failed: serving.failed, ..Turn::default() };
+    let mut turn = Turn::default();
     let drained = drain(thread, SqOwner::Syscall, serving.left, &mut turn);
     if let Some(target) = turn.target {
         visible::others_act();
@@ -145,7 +142,7 @@ fn serve_on(thread: &'static Thread) -> Piece {
     let yields = serving.yields || turn.yields;
     if turn.paused {
         let left = serving.left.saturating_sub(turn.handled);
-        inbox.waiting = Waiting::Serving(Serving { left, failed: turn.failed, yields, ..serving });
+        inbox.waiting = Waiting::Serving(Serving { left, yields, ..serving });
         return Piece::More;
     }
     inbox.waiting = match (serving.wait, drained) {

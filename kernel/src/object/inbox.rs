@@ -117,8 +117,6 @@ pub struct Serving {
     pub wait: Option<Wait>,
     /// How many requests of its ring may still be accepted.
     pub left: u32,
-    /// The last request failed.
-    pub failed: bool,
     /// It lets others go first when it is done.
     pub yields: bool,
 }

@@ -63,6 +63,8 @@ pub struct Thread {
     pub inbox: Mutex<Inbox>,
     /// Its ring.
     pub queue: Mutex<Option<Queue>>,
+    /// The last request of its ring failed. Who serves the ring asks, and nobody else.
+    has_failed: AtomicBool,
     /// What it has to do before it goes on; only the CPU that runs it asks.
     pub work: Mutex<Option<Work>>,
     /// The session that it has entered. Nothing is locked by a CPU that has this.
@@ -100,6 +102,7 @@ pub fn init() {
             leaving: AtomicU64::new(0),
             inbox: Mutex::default(),
             queue: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
             work: Mutex::new(None),
             session: Mutex::new(None),
             life: Mutex::default(),
@@ -241,6 +244,21 @@ impl Thread {
     pub fn bind_to_none(&self) -> Affinity {
         self.is_bound.store(false, Ordering::Relaxed);
         Affinity::Any
+    }
+
+    /// Whether the request before the next one of its ring failed, whoever served it and in whichever pass.
+    #[must_use]
+    pub fn previous_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// A request of its ring has failed, or has not.
+    #[inline(always)]
+    pub fn note_outcome(&self, failed: bool) {
+        // A line that others read is written when it changes, and no sooner.
+        if self.has_failed.load(Ordering::Relaxed) != failed {
+            self.has_failed.store(failed, Ordering::Relaxed);
+        }
     }
 
     /// Whether its ring has a poller, or had one a moment ago.

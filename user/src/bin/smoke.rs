@@ -220,15 +220,33 @@ fn request_deadlines() {
     assert_eq!(late.status(), Ok(CompletionStatus::NotStartedLate));
     let timely = ask(QosFlags::DROP_IF_LATE, caps::now() + 3600 * 1000 * MS);
     assert_eq!((timely.error(), timely.status()), (Ok(None), Ok(CompletionStatus::Completed)));
-    // The second depends on the first, which is too late.
+    // The second depends on the first, which is too late; the third on the second. They may be found at once, or one by one.
     let mut dependent = CapSqeV2::nop(0);
     dependent.v1.flags = SQE_AFTER_PREVIOUS;
     let first = CapSqeV2 { deadline_ns: 1, qos_flags: QosFlags::DROP_IF_LATE.bits(), ..CapSqeV2::nop(0) };
-    let tickets = [first, dependent].map(|request| client::submit(request).expect("the ring has room"));
-    client::enter(2, u64::MAX).expect("an honest ring is served");
-    let [_, cancelled] =
+    let chain = [first, dependent, dependent];
+    let tickets = chain.map(|request| client::submit(request).expect("the ring has room"));
+    client::enter(3, u64::MAX).expect("an honest ring is served");
+    let at_once =
         tickets.map(|ticket| client::poll(ticket).expect("the ring is sound").expect("it has completed"));
-    assert_eq!(cancelled.status(), Ok(CompletionStatus::DependencyCancelled));
+    for [late, cancelled @ ..] in [at_once, chain.map(submitted)] {
+        assert_eq!(late.status(), Ok(CompletionStatus::NotStartedLate));
+        for cancelled in cancelled {
+            assert_eq!(cancelled.error(), Ok(Some(CapError::DependencyFailed)));
+            assert_eq!(cancelled.status(), Ok(CompletionStatus::DependencyCancelled));
+        }
+    }
+    // What has not failed is relied on: a request, or a call that was handed over.
+    let after = |step: &dyn Fn()| {
+        assert_eq!(submitted(first).status(), Ok(CompletionStatus::NotStartedLate));
+        step();
+        assert_eq!(submitted(dependent).status(), Ok(CompletionStatus::Completed));
+    };
+    after(&|| assert_eq!(submitted(CapSqeV2::nop(0)).error(), Ok(None)));
+    after(&|| {
+        let called = caps::call_endpoint(caps::need("call:echo"), &[1, 0, 0, 0], &mut [0; 64]);
+        assert_eq!(called, Ok(4));
+    });
     say!("smoke: deadlines=ok");
 }
 

@@ -23,7 +23,8 @@ pub mod op {
     pub const THROW: u16 = 6;
 }
 
-/// In [`CapSqe::flags`]: the request relies on the one submitted before it, and is cancelled if that one fails.
+/// In [`CapSqe::flags`]: the request relies on the one submitted before it, and is cancelled if that one has failed or was refused,
+/// whether or not one look at the ring found both. One that is in flight has not failed.
 pub const SQE_AFTER_PREVIOUS: u32 = 1 << 0;
 
 /// A submission queue entry, version 1.
