@@ -9,7 +9,7 @@
 
 use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
-use super::serve::{Turn, drain};
+use super::serve::{Turn, drain, handle_in_entry};
 use crate::arch::{AddressSpace, cpu};
 use crate::devices;
 use crate::measure::{self, Stretch};
@@ -78,6 +78,8 @@ impl Job {
 pub enum Work {
     /// A request, where its completion goes, and what was seen before it.
     Request(CapSqeV2, CqPlace, Job, Seen),
+    /// A request that is to be asked once more, see [`super::Answer::Again`].
+    Again(CapSqeV2, CqPlace),
     /// To end.
     End(Ending),
 }
@@ -122,6 +124,14 @@ pub fn work_on(thread: &'static Thread) -> Piece {
                 Piece::More
             }
         },
+        Some(Work::Again(..)) => {
+            let again = work.take();
+            drop(work);
+            if let Some(Work::Again(request, place)) = again {
+                ask_again(thread, &request, place);
+            }
+            Piece::More
+        }
         None => {
             drop(work);
             serve_on(thread)
@@ -135,6 +145,16 @@ pub fn finish_spaces() {
         if let Some(Work::End(ending)) = &mut *thread.work.lock() {
             ending.finish_space();
         }
+    }
+}
+
+/// Asks again, in a stretch of its own.
+fn ask_again(thread: &'static Thread, request: &CapSqeV2, place: CqPlace) {
+    let mut turn = Turn::default();
+    handle_in_entry(thread, request, place, &mut turn);
+    if let Some(target) = turn.target {
+        visible::others_act();
+        wakeup::wake(target);
     }
 }
 
@@ -200,7 +220,7 @@ impl Ending {
         let phase = match work.take() {
             Some(Work::End(ending)) => return *work = Some(Work::End(ending)),
             Some(Work::Request(_, _, job, _)) => Phase::Undo(job),
-            None => Phase::Tell,
+            Some(Work::Again(..)) | None => Phase::Tell,
         };
         *work = Some(Work::End(Self { code, phase }));
     }
