@@ -34,7 +34,7 @@ const ROUTED_TO: CpuId = CpuId::BOOT;
 #[derive(Debug, Default)]
 struct Driver {
     process: Option<ProcessRef>,
-    /// On the driver's account.
+    /// On the account of the driver, whose capabilities are given up after these.
     memory: Vec<MemoryObject, MEMORIES>,
 }
 
@@ -161,14 +161,13 @@ pub fn drive_with_memory(id: DeviceId, process: &Process, pages: usize) -> Resul
     Ok(())
 }
 
-/// Keeps `memory` for the device until it has been reset. Gives it back if there is no room for it after all.
-pub fn keep(id: DeviceId, process: &Process, memory: MemoryObject) -> Result<(), MemoryObject> {
-    let Ok(device) = device(id) else { return Err(memory) };
+/// Keeps `memory`, for which `process` has a capability, for the device until it has been reset. Whether there is room for it.
+pub fn keep(id: DeviceId, process: &Process, memory: MemoryObject) -> bool {
+    let Ok(device) = device(id) else { return false };
     let mut driver = device.driver.lock();
-    if driver.process != Some(process.name()) || !driver.has_room(memory.len()) {
-        return Err(memory);
-    }
-    driver.memory.push(memory)
+    driver.process == Some(process.name())
+        && driver.has_room(memory.len())
+        && driver.memory.push(memory).is_ok()
 }
 
 /// `process` drives the device from now on, if no other does, and waits for its message `message` on a line: the same one

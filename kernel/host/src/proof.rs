@@ -798,7 +798,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "hostile-memory", ALL, "")],
         settings: "",
         programs: &["hostile-memory", "attack-memory", "child"],
-        markers: &["hostile-memory: attacks=21 memory=ok", "kernel: status=ok"],
+        markers: &["hostile-memory: attacks=23 memory=ok", "kernel: status=ok"],
         icount: false,
         seconds: 300,
     },

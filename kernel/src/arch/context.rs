@@ -134,9 +134,9 @@ impl Context {
             && self.rflags & (USER_FLAGS | PORTS) == USER_FLAGS
     }
 
-    /// Whether its FS base is `base`.
+    /// Whether `base` is its FS base, or the one that a thread gives itself by loading a selector: that of every segment there is.
     pub(super) fn has_fs_base(&self, base: u64) -> bool {
-        self.fs_base == base
+        base == self.fs_base || base == 0
     }
 
     /// What caused the entry.

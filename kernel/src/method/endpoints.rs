@@ -23,6 +23,9 @@ pub(super) const HEAD: usize = size_of::<ReceivedCall>();
 /// Most messages are short, and a short buffer is sooner cleared.
 pub(super) const SHORT: usize = 64;
 
+/// Requests of others, at fault or at an endpoint that closes, that end in one stretch.
+const ENDED_AT_ONCE: u32 = 4;
+
 /// Why something could not be handed to a request that waits.
 pub(super) enum NotHanded {
     /// There is no such request any more.
@@ -125,7 +128,8 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 }
 
 /// Everything is decided with the endpoint locked, and the request is put in flight last: then it waits, or a server that
-/// waits has it. A server whose own request is at fault is told so, and the next one is tried.
+/// waits has it. A server whose own request is at fault is told so, and the next one is tried: a few now, and others when the
+/// caller asks again.
 fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
     let process = call.process();
     process.read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
@@ -144,17 +148,19 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
             return Err(code);
         }
     };
+    let mut ended = 0;
     loop {
         let Some((server, call_id)) = ends.first_server() else {
             ends.add_caller(caller, client);
             return Ok(Answer::Pending);
         };
-        if let Err(code) = may_lend(&ends, call.thread.name(), server.thread) {
+        let refused = may_lend(&ends, call.thread.name(), server.thread).err();
+        if refused.is_some() || ended == ENDED_AT_ONCE {
             call.retract(caller);
             if opened {
                 ends.close(client, &process.ledger);
             }
-            return Err(code);
+            return refused.map_or(Ok(Answer::Again), Err);
         }
         buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
         let Err(why) = hand(call.turn, server, buffer) else {
@@ -166,6 +172,7 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
         if let NotHanded::BadBuffer = why {
             fail(call.turn, server, CapError::BadAddress);
         }
+        ended += 1;
     }
 }
 
@@ -175,11 +182,14 @@ pub fn post_notice(index: u32, notice: Notice) {
     let mut turn = Turn::default();
     let bytes = notice_bytes(notice);
     let mut ends = endpoint(index).lock();
+    let mut ended = 0;
     loop {
-        let Some((server, _)) = ends.first_server() else {
+        // After as many that were at fault as fit one stretch it waits for whoever comes next.
+        let Some((server, _)) = ends.first_server().filter(|_| ended < ENDED_AT_ONCE) else {
             ends.add_notice(notice);
             break;
         };
+        ended += 1;
         let handed = hand(&mut turn, server, &bytes);
         ends.drop_server();
         match handed {
@@ -226,13 +236,14 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     }
     let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
     match copy_next(call, &mut ends, call_id)? {
-        Some(len) => {
+        Found::More => Ok(Answer::Again),
+        Found::Message(len) => {
             // A call that it has not answered is one that it serves on what it has.
             end_service(&ends, call.thread.name());
             receive_next(call, &mut ends, call_id);
             Ok(Answer::Done(len))
         }
-        None => {
+        Found::Nobody => {
             let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
             end_service(&ends, call.thread.name());
             ends.add_server(server, call_id, by);
@@ -241,22 +252,36 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     }
 }
 
-/// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`; how
-/// much that was, or `None` if nobody waits. The caller goes on waiting. One whose own request is at fault, or came too late to be
-/// of use, is told so, and the next one is tried.
-fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Option<u32>, CapError> {
+/// What a server that receives finds.
+enum Found {
+    /// A message so long, which was copied.
+    Message(u32),
+    /// Nobody waits.
+    Nobody,
+    /// As many callers as fit one stretch were at fault, and others wait.
+    More,
+}
+
+/// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`. The caller goes
+/// on waiting. One whose own request is at fault, or came too late to be of use, is told so, and the next one is tried.
+fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Found, CapError> {
+    let mut ended = 0;
     while let Some(caller) = ends.next_caller() {
+        if ended == ENDED_AT_ONCE {
+            return Ok(Found::More);
+        }
         let may_call = may_lend(ends, caller.thread, call.thread.name()).map_err(Side::Caller);
         match may_call.and_then(|()| copy_message(call, caller, call_id)) {
-            Ok(len) => return Ok(Some(len)),
+            Ok(len) => return Ok(Found::Message(len)),
             Err(Side::Server(code)) => return Err(code),
             Err(Side::Caller(code)) => {
                 ends.drop_caller();
                 fail(call.turn, caller, code);
+                ended += 1;
             }
         }
     }
-    Ok(None)
+    Ok(Found::Nobody)
 }
 
 /// The call whose message was copied is received under `call_id`: on the endpoint's own context, or on the time of its caller if that
@@ -347,10 +372,13 @@ pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, Cap
         let call_id = ends.call_after(answered);
         let next = match caller {
             Some(_) => copy_next(call, &mut ends, call_id)?,
-            None => None,
+            None => Found::Nobody,
         };
+        if let Found::More = next {
+            return Ok(Answer::Again);
+        }
         give_answer(call, &mut ends, caller, answer)?;
-        if let Some(len) = next {
+        if let Found::Message(len) = next {
             ends.end_call(answered);
             receive_next(call, &mut ends, call_id);
             return Ok(Answer::Done(len));
@@ -385,9 +413,6 @@ pub fn throw(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
         Some(_) => Ok(Answer::Done(0)),
     }
 }
-
-/// Calls that one request to close an endpoint ends.
-const ENDED_AT_ONCE: u32 = 4;
 
 /// The serving side's own methods. Apart from the others, which are called more often.
 #[inline(never)]

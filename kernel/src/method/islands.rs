@@ -215,7 +215,11 @@ impl Asked {
             memory.push(object.held_by(&process.ledger)?).map_err(|_| CapError::QuotaExceeded)?;
         }
         let mut calls = if params.get_blocking_calls() { Calls::Blocking } else { Calls::None };
-        for cap in params.get_endpoints().map_err(invalid)? {
+        let endpoints = params.get_endpoints().map_err(invalid)?;
+        if endpoints.len() as usize > NODES {
+            return Err(CapError::QuotaExceeded);
+        }
+        for cap in endpoints {
             let Object::EndpointCall(index) = find(cap)? else { return Err(CapError::InvalidParameter) };
             match (endpoint(index).lock().lends(), calls) {
                 (false, _) | (true, Calls::Blocking) => calls = Calls::Blocking,

@@ -190,23 +190,27 @@ impl ObjectJob {
             self.refused = filled.err();
             return Step::More;
         }
-        // The capability takes the charges with it, or the device does, which keeps it for longer.
+        // The capability takes the charges with it: it ends after the device has given the object up, see `Ending`.
         let rest = self.object.clone();
         let object = core::mem::replace(&mut self.object, rest);
         let made = match self.device {
             None => Object::Memory(object),
-            Some(device) => match devices::keep(device, process, object) {
-                Ok(()) => Object::DmaMemory(self.object.clone()),
-                Err(object) => {
-                    (self.object, self.refused) = (object, Some(CapError::QuotaExceeded));
-                    return Step::More;
-                }
-            },
+            Some(device) if devices::keep(device, process, object.clone()) => Object::DmaMemory(object),
+            Some(_) => {
+                (self.object, self.refused) = (object, Some(CapError::QuotaExceeded));
+                return Step::More;
+            }
         };
         if let Some(cap) = self.cap.take() {
             cap.fulfil(made);
         }
         Step::Done(Ok(self.len))
+    }
+
+    /// Gives back a piece of what there is of the object; whether nothing is left.
+    pub fn undo(&mut self) -> bool {
+        self.cap = None;
+        self.object.unfill(CHANGED)
     }
 }
 

@@ -65,6 +65,9 @@ pub enum Answer {
     Pending,
     /// It goes on with this.
     Work(Job),
+    /// Nothing of it has been done, but requests of others that were in its way have ended: as many as fit one stretch. It is to
+    /// be asked again.
+    Again,
 }
 
 impl Answer {
@@ -166,17 +169,21 @@ pub fn serve_polled(thread: &'static Thread, request: &CapSqeV2, place: CqPlace,
         thread.note_outcome(false);
         return thread.inbox.lock().post(place, &completion(request, Ok(0)));
     }
-    let refusal = match find(thread, request) {
-        Ok(Some(object)) if !ObjectTraits::of(&object).runs_on_any_cpu => Some(CapError::NotPolled),
+    // Asked once: another thread may be about to give the number a meaning.
+    let object = find(thread, request);
+    let refusal = match &object {
+        Ok(Some(object)) if !ObjectTraits::of(object).runs_on_any_cpu => Some(CapError::NotPolled),
         _ if request.sched_ctx_id != 0 => Some(CapError::NotPolled),
         _ => None,
     };
-    match refusal {
-        Some(code) => {
-            thread.note_outcome(true);
-            thread.inbox.lock().post(place, &completion(request, Err(code)));
-        }
-        None => handle(thread, request, place, turn),
+    let unserved = match refusal {
+        Some(code) => Some((place, code)),
+        // The owner's own entry would ask again.
+        None => handle(thread, request, object, place, turn).map(|place| (place, CapError::NotPolled)),
+    };
+    if let Some((place, code)) = unserved {
+        thread.note_outcome(true);
+        thread.inbox.lock().post(place, &completion(request, Err(code)));
     }
 }
 
@@ -192,7 +199,7 @@ fn serve_all(
         let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
         if let Some(place) = place {
             service.accept_read(1);
-            handle(thread, &request, place, turn);
+            handle_in_entry(thread, &request, place, turn);
             turn.handled += 1;
         }
     }
@@ -207,7 +214,7 @@ fn serve_all(
         };
         match next {
             Next::Accepted(request, place) => {
-                handle(thread, &request, place, turn);
+                handle_in_entry(thread, &request, place, turn);
                 turn.handled += 1;
                 turn.paused |= turn.handled.is_multiple_of(AT_ONCE);
             }
@@ -232,16 +239,24 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
     let lends = dispatch::runs_on_context();
     while service.pending() > 0 {
         let request = service.read(0);
-        if let Ok(Some(object)) = find(thread, &request)
-            && (ObjectTraits::of(&object).makes_something
+        // Asked once: another thread may be about to give the number a meaning.
+        let object = find(thread, &request);
+        if let Ok(Some(object)) = &object
+            && (ObjectTraits::of(object).makes_something
                 || lends && matches!(object, Object::EndpointCall(_)))
         {
             break;
         }
         let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
         let Some(place) = place else { break };
+        if let Some(place) = handle(thread, &request, object, place, turn) {
+            // The next interrupt asks again, or its owner's next entry.
+            if let Some(completer) = thread.inbox.lock().completer() {
+                completer.give_back(place);
+            }
+            break;
+        }
         service.accept_read(1);
-        handle(thread, &request, place, turn);
         if turn.heavy {
             break;
         }
@@ -267,14 +282,30 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
     Err(CapError::UnsupportedSqeVersion)
 }
 
-fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
-    let object = find(thread, request);
+/// Carries `request` out in the entry of `thread`, which runs here: what is to be asked again goes on with the thread's other work.
+pub fn handle_in_entry(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
+    if let Some(place) = handle(thread, request, find(thread, request), place, turn) {
+        turn.paused = true;
+        *thread.work.lock() = Some(Work::Again(*request, place));
+    }
+}
+
+/// Carries `request`, which is for `object`, out, or begins to; gives the place of its completion back if it is to be asked
+/// [again](Answer::Again).
+fn handle(
+    thread: &'static Thread,
+    request: &CapSqeV2,
+    object: Result<Option<Object>, CapError>,
+    place: CqPlace,
+    turn: &mut Turn,
+) -> Option<CqPlace> {
     if let Verdict::Refuse(status, error) = judge(request, &object, thread) {
         thread.note_outcome(true);
         if error == CapError::DeadlineExpired {
             dispatch::count_expired_request();
         }
-        return thread.inbox.lock().post(place, &refused(request, status, error));
+        thread.inbox.lock().post(place, &refused(request, status, error));
+        return None;
     }
     turn.heavy |= matches!(&object, Ok(Some(object)) if ObjectTraits::of(object).is_heavy);
     let seen = visible::look(thread);
@@ -285,14 +316,15 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     let outcome = match outcome {
         Ok(Answer::Pending) => {
             thread.note_outcome(false);
-            return;
+            return None;
         }
+        Ok(Answer::Again) => return call.place.take(),
         Ok(Answer::Work(job)) => {
             call.turn.paused = true;
             if let Some(place) = call.place.take() {
                 *thread.work.lock() = Some(Work::Request(*request, place, job, seen));
             }
-            return;
+            return None;
         }
         Ok(Answer::Done(result)) => Ok(result),
         Err(code) => Err(code),
@@ -306,6 +338,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     if let Some(place) = call.place.take() {
         thread.inbox.lock().post(place, &completion(request, outcome));
     }
+    None
 }
 
 /// Whether a request has neither a deadline nor flags, and names no context.

@@ -174,10 +174,11 @@ pub fn timer(call: &mut Call<'_>) -> Result<Answer, CapError> {
         TimerMethod::Sleep => {
             let deadline = with_params::<timer_sleep::Owned, _>(call, |params| Ok(params.get_deadline_ns()))?;
             call.may_wait().map_err(|_| CapError::QuotaExceeded)?;
-            // Refunded when the sleep ends, see `dispatch::forget`.
-            call.process().ledger.add(Kind::Sleeps, 1).map_err(process::refusal)?;
-            // There is room, as was just seen.
+            let charge = call.process().ledger.charge(Kind::Sleeps, 1).map_err(process::refusal)?;
+            // A poller of the same ring may have taken the room that was just seen.
             call.begin(Awaits::Time, Nanos::new(deadline.min(u64::MAX - 1)))?;
+            // Refunded when the sleep ends, see `dispatch::forget`.
+            core::mem::forget(charge);
             Ok(Answer::Pending)
         }
     }

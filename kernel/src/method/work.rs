@@ -9,7 +9,7 @@
 
 use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
-use super::serve::{Turn, drain};
+use super::serve::{Turn, drain, handle_in_entry};
 use crate::arch::{AddressSpace, cpu};
 use crate::devices;
 use crate::measure::{self, Stretch};
@@ -63,12 +63,23 @@ impl Job {
             Self::Spawn(job) => job.step(),
         }
     }
+
+    /// Gives back a piece of what has been made; whether nothing is left that the end of the process would not find.
+    fn undo(&mut self) -> bool {
+        match self {
+            Self::Pages(_) => true,
+            Self::Object(job) => job.undo(),
+            Self::Spawn(job) => job.undo(),
+        }
+    }
 }
 
 /// What a thread has to do before it goes on.
 pub enum Work {
     /// A request, where its completion goes, and what was seen before it.
     Request(CapSqeV2, CqPlace, Job, Seen),
+    /// A request that is to be asked once more, see [`super::Answer::Again`].
+    Again(CapSqeV2, CqPlace),
     /// To end.
     End(Ending),
 }
@@ -113,6 +124,14 @@ pub fn work_on(thread: &'static Thread) -> Piece {
                 Piece::More
             }
         },
+        Some(Work::Again(..)) => {
+            let again = work.take();
+            drop(work);
+            if let Some(Work::Again(request, place)) = again {
+                ask_again(thread, &request, place);
+            }
+            Piece::More
+        }
         None => {
             drop(work);
             serve_on(thread)
@@ -126,6 +145,16 @@ pub fn finish_spaces() {
         if let Some(Work::End(ending)) = &mut *thread.work.lock() {
             ending.finish_space();
         }
+    }
+}
+
+/// Asks again, in a stretch of its own.
+fn ask_again(thread: &'static Thread, request: &CapSqeV2, place: CqPlace) {
+    let mut turn = Turn::default();
+    handle_in_entry(thread, request, place, &mut turn);
+    if let Some(target) = turn.target {
+        visible::others_act();
+        wakeup::wake(target);
     }
 }
 
@@ -162,8 +191,8 @@ pub struct Ending {
 }
 
 enum Phase {
-    /// A process that it was making is given up.
-    Undo(SpawnJob),
+    /// What it was making is given up.
+    Undo(Job),
     /// Others of the process are told to end too.
     Tell,
     /// Whether it is the last one.
@@ -172,10 +201,12 @@ enum Phase {
     Last,
     /// Calls that were received from these endpoints on will not be answered.
     Orphans(usize),
-    /// Capabilities are given up.
-    Caps,
+    /// No CPU has the address space loaded from now on.
+    Leave,
     /// The address space is taken apart, and then dropped.
     Space(AddressSpace),
+    /// Capabilities are given up. What they pay for is not mapped any more.
+    Caps,
     /// Objects that nobody holds any more are given back.
     Objects,
 }
@@ -184,12 +215,12 @@ impl Ending {
     /// `thread`, which runs, is to end with `code`, whatever it was doing.
     pub fn begin(thread: &Thread, code: i64) {
         let mut work = thread.work.lock();
-        // What it was doing is given up. The end of the process finds what is left of it in the process; another process that
-        // it was making is undone first.
+        // What it was doing is given up. The end of the process finds what is left of it in the process; what it was making
+        // is undone first.
         let phase = match work.take() {
             Some(Work::End(ending)) => return *work = Some(Work::End(ending)),
-            Some(Work::Request(_, _, Job::Spawn(job), _)) => Phase::Undo(job),
-            Some(Work::Request(..)) | None => Phase::Tell,
+            Some(Work::Request(_, _, job, _)) => Phase::Undo(job),
+            Some(Work::Again(..)) | None => Phase::Tell,
         };
         *work = Some(Work::End(Self { code, phase }));
     }
@@ -198,7 +229,7 @@ impl Ending {
     fn finish_space(&mut self) {
         if let Phase::Space(space) = &mut self.phase {
             while !space.take_apart(TAKEN_APART) {}
-            self.phase = Phase::Objects;
+            self.phase = Phase::Caps;
         }
     }
 
@@ -235,7 +266,7 @@ impl Ending {
             }
             Phase::Orphans(number) => {
                 let Some(at) = endpoint::all().nth(*number) else {
-                    self.phase = Phase::Caps;
+                    self.phase = Phase::Leave;
                     return Piece::More;
                 };
                 for _ in 0..TOLD {
@@ -247,22 +278,25 @@ impl Ending {
                     wakeup::finish(caller, Err(CapError::PeerGone));
                 }
             }
-            Phase::Caps => {
-                if !give_up_caps(process) {
-                    contexts::process_ended(process);
-                    // A CPU where one of the threads slept or was preempted, and which has not gone over to other tables yet, has
-                    // these loaded. It goes over before it does anything else, and nobody loads these again but this thread.
-                    if process.is_loaded_beyond(cpu::index()) {
-                        return Piece::Wait;
-                    }
-                    dispatch::leave_space(thread);
-                    let space = process.space.lock().take();
-                    check::taking_apart(space.as_ref());
-                    self.phase = space.map_or(Phase::Objects, Phase::Space);
+            Phase::Leave => {
+                // A CPU where one of the threads slept or was preempted, and which has not gone over to other tables yet, has
+                // these loaded. It goes over before it does anything else, and nobody loads these again but this thread.
+                if process.is_loaded_beyond(cpu::index()) {
+                    return Piece::Wait;
                 }
+                dispatch::leave_space(thread);
+                let space = process.space.lock().take();
+                check::taking_apart(space.as_ref());
+                self.phase = space.map_or(Phase::Caps, Phase::Space);
             }
             Phase::Space(space) => {
                 if space.take_apart(TAKEN_APART) {
+                    self.phase = Phase::Caps;
+                }
+            }
+            Phase::Caps => {
+                if !give_up_caps(process) {
+                    contexts::process_ended(process);
                     self.phase = Phase::Objects;
                 }
             }

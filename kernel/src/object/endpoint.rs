@@ -15,7 +15,8 @@
 //!   process that received it can use it. A received call that its caller withdraws keeps its slot until the server answers,
 //!   so that the server is told and the number means nothing else meanwhile.
 //! - A notice of the kernel is received before any call, under the number 0, which no call has, and is not answered. As many wait
-//!   as there is room for; then the oldest is lost. Who is told also finds out by asking.
+//!   as there is room for; then the oldest is lost. Who is told also finds out by asking. It waits for who comes next where many
+//!   servers that wait are at fault.
 //! - Where the endpoint has a context of its own, whoever serves a call without a context has that one, from the moment that it has
 //!   the call until it answers. Such a call and its answer take the long way.
 //! - An endpoint that is closed takes no call: each client's count is out of its share. Calls that are there are ended, or go on.

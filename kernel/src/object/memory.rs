@@ -4,9 +4,10 @@
 //! and its pages are given back a few at a time, see [`bury`].
 //!
 //! Conserved: each holder of an object pays for all of it. A capability carries the charge of its process; a second process
-//! that is given the object is charged again, before it starts, and can be refused. So every object is charged to some
-//! process, and none needs the ledger of a process that has ended. An object that was ever mapped writable is never mapped
-//! executable, and the other way round, by any process.
+//! that is given the object is charged again, before it starts, and can be refused. What the last holder was charged is
+//! refunded with the last page and not before, so every page is charged to some process for as long as it is not free. A
+//! process ends after that, so none needs the ledger of a process that has ended. An object that was ever mapped writable is
+//! never mapped executable, and the other way round, by any process.
 
 use super::caps::CAPS;
 use super::process::{self, refusal};
@@ -30,10 +31,20 @@ struct Slot {
     /// How programs may use it has been decided: writable or executable.
     access: AtomicU32,
     pages: Mutex<FrameList>,
+    /// What its last holder was charged, until the pages are given back.
+    owed: Mutex<Option<Charges>>,
 }
 
+/// For the frames of an object, and for holding it.
+type Charges = (Charge<'static>, Charge<'static>);
+
 static SLOTS: [Slot; OBJECTS] = [const {
-    Slot { holders: AtomicU32::new(0), access: AtomicU32::new(0), pages: Mutex::new(FrameList::new()) }
+    Slot {
+        holders: AtomicU32::new(0),
+        access: AtomicU32::new(0),
+        pages: Mutex::new(FrameList::new()),
+        owed: Mutex::new(None),
+    }
 }; OBJECTS];
 
 /// Slots that no object has.
@@ -54,8 +65,8 @@ static ENDED_COUNT: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct MemoryObject {
     slot: u32,
-    /// Refunded with it.
-    _charges: Option<(Charge<'static>, Charge<'static>)>,
+    /// Refunded with it, or with the object's pages if it is the last reference.
+    charges: Option<Charges>,
 }
 
 impl Clone for MemoryObject {
@@ -63,7 +74,7 @@ impl Clone for MemoryObject {
     fn clone(&self) -> Self {
         // Relaxed: the holder of a reference keeps the object.
         SLOTS[self.slot as usize].holders.fetch_add(1, Ordering::Relaxed);
-        Self { slot: self.slot, _charges: None }
+        Self { slot: self.slot, charges: None }
     }
 }
 
@@ -71,18 +82,27 @@ impl Drop for MemoryObject {
     fn drop(&mut self) {
         let slot = &SLOTS[self.slot as usize];
         // AcqRel: the last holder comes after everything that the other holders did.
-        if slot.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            ENDED_COUNT.fetch_add(1, Ordering::Relaxed);
-            // The list has room for every object.
-            let _there_is_room = ENDED.lock().push(self.slot as u16);
+        if slot.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
         }
+        // One that is refused before it has a page leaves nothing to others.
+        if slot.pages.lock().frames() == 0 {
+            return free(self.slot as u16);
+        }
+        *slot.owed.lock() = self.charges.take();
+        ENDED_COUNT.fetch_add(1, Ordering::Relaxed);
+        // The list has room for every object.
+        let _there_is_room = ENDED.lock().push(self.slot as u16);
     }
 }
 
-fn charges(
-    ledger: &'static Ledger<'static>,
-    pages: usize,
-) -> Result<(Charge<'static>, Charge<'static>), Refused> {
+/// Slot `number` has no pages and no holder: it can be another object's.
+fn free(number: u16) {
+    // The list has room for every object.
+    let _there_is_room = FREE.lock().again.push(number);
+}
+
+fn charges(ledger: &'static Ledger<'static>, pages: usize) -> Result<Charges, Refused> {
     let frames = pages + FrameList::overhead(pages);
     Ok((ledger.charge(Kind::Frames, frames as u64)?, ledger.charge(Kind::Objects, 1)?))
 }
@@ -104,14 +124,14 @@ impl MemoryObject {
         let (number, slot) = (u32::from(number), &SLOTS[usize::from(number)]);
         slot.holders.store(1, Ordering::Relaxed);
         slot.access.store(0, Ordering::Relaxed);
-        Ok(Self { slot: number, _charges: Some(charges) })
+        Ok(Self { slot: number, charges: Some(charges) })
     }
 
     /// The same object, held by another process, which pays for it.
     pub fn held_by(&self, ledger: &'static Ledger<'static>) -> Result<Self, CapError> {
         let charges = charges(ledger, self.len()).map_err(refusal)?;
         let mut held = self.clone();
-        held._charges = Some(charges);
+        held.charges = Some(charges);
         Ok(held)
     }
 
@@ -165,27 +185,33 @@ impl MemoryObject {
 /// Whether an object without a holder still has pages.
 #[must_use]
 pub fn has_ended() -> bool {
-    ENDED_COUNT.load(Ordering::Relaxed) != 0
+    // Acquire: pairs with the release in `bury`; who sees that none is left sees the refunds.
+    ENDED_COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Gives back at most `most` pages of objects without a holder; whether there may be others.
+/// Gives back at most `most` pages of objects without a holder, and no more objects than that; whether there may be others.
 pub fn bury(mut most: u32) -> bool {
     while has_ended() {
+        if most == 0 {
+            return true;
+        }
         // The CPU that takes it from the list has it alone.
         let Some(number) = ENDED.lock().pop() else { return false };
-        let mut pages = SLOTS[usize::from(number)].pages.lock();
+        let slot = &SLOTS[usize::from(number)];
+        let mut pages = slot.pages.lock();
         while most > 0 && pages.pop().is_some() {
             most -= 1;
         }
-        if most == 0 {
+        if pages.len() > 0 {
             drop(pages);
             let _there_is_room = ENDED.lock().push(number);
             return true;
         }
         *pages = FrameList::new();
         drop(pages);
-        ENDED_COUNT.fetch_sub(1, Ordering::Relaxed);
-        let _there_is_room = FREE.lock().again.push(number);
+        drop(slot.owed.lock().take());
+        free(number);
+        ENDED_COUNT.fetch_sub(1, Ordering::Release);
     }
     false
 }

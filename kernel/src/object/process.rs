@@ -81,6 +81,14 @@ pub fn open_pools(free: u64, families: u64) {
     POOLS.processes.open(processes, families, GUARANTEED_PROCESSES);
 }
 
+/// Frames that processes, present and to come, can still be charged for.
+#[must_use]
+pub fn chargeable_frames() -> u64 {
+    let guaranteed = POOLS.frames.guaranteed();
+    let left = |process: &Process| guaranteed.saturating_sub(process.ledger.amount(Kind::Frames));
+    POOLS.frames.shared() + all().map(left).sum::<u64>()
+}
+
 /// A refusal of the ledger, as it is told to programs.
 #[must_use]
 pub fn refusal(why: Refused) -> CapError {

@@ -89,7 +89,18 @@ pub fn requested() {
 pub fn serving() {
     if ON {
         nothing_is_held();
+        what_can_be_charged_is_free();
         count(&SERVICES);
+    }
+}
+
+/// With one CPU, where nobody else is in the middle of taking or giving back.
+fn what_can_be_charged_is_free() {
+    if per_cpus().len() == 1 {
+        assert!(
+            process::chargeable_frames() <= arch::free_frames(),
+            "frames are in use that nobody pays for"
+        );
     }
 }
 

@@ -322,6 +322,15 @@ pub fn misbehave(how: &str) {
                 let unmasked = 0x0340_u16;
                 asm!("fninit", "fldcw [{}]", "fldz", "fld1", "fdivrp st(1), st", "fwait", in(reg) &raw const unmasked);
             }
+            // The base of FS goes with its selector. The thread has no use for one any more, enters and is interrupted without it,
+            // and ends well.
+            "load-fs" => asm!(
+                "mov ebx, 2000",
+                "2:", "xor eax, eax", "mov fs, eax", "xor edi, edi", "xor esi, esi", "xor edx, edx", "syscall",
+                "mov eax, 0x1b", "mov fs, eax", "mov eax, 5", "syscall", "mov ecx, 3000", "3:", "dec ecx", "jnz 3b",
+                "dec ebx", "jnz 2b", "mov eax, {exit}", "mov edi, {process}", "xor esi, esi", "syscall", "ud2",
+                exit = const call::EXIT, process = const mainspring_abi::kernel::EXIT_PROCESS, options(noreturn)
+            ),
             // Alignment check, direction and nested task, all at a fault.
             "flagged-fault" => asm!("pushfq", "or qword ptr [rsp], 0x44400", "popfq", "ud2"),
             "segment" => asm!("mov ds, {0:x}", in(reg) 0x10_u16),

@@ -5,8 +5,8 @@
 
 extern crate alloc;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use mainspring_abi::kernel::MAPPINGS;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use mainspring_abi::kernel::{EXIT_THREAD, MAPPINGS};
 use mainspring_abi::ring::{CapSqe, CapSqeV2, op};
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::Access;
@@ -42,6 +42,11 @@ fn main() -> i64 {
         "unmap-halfway" => unmap_halfway(),
         "stale" => stale(),
         "hog" => hog(),
+        "abandon" => abandon(),
+        "leave-slowly" => leave_slowly(),
+        "spin" => loop {
+            arch::spin(1 << 20);
+        },
         "exit-full" => {
             hog_pages();
             0
@@ -498,6 +503,59 @@ fn hog() -> i64 {
     loop {
         let _ = caps::sleep(1_000_000_000);
     }
+}
+
+/// Kills threads in the middle of making an object, again and again: what there is of it is paid for until it is free.
+fn abandon() -> ! {
+    loop {
+        let free = frames_free();
+        let maker = caps::spawn(ThreadOptions::default(), || {
+            let _refused_or_killed = caps::create_object(MOST);
+            0
+        });
+        let Ok(maker) = maker else { continue };
+        // The more it has made, the better; one that has made it all keeps it.
+        for _ in 0..20 {
+            if frames_free() + 4000 < free {
+                break;
+            }
+            let _ = caps::sleep(500_000);
+        }
+        let _ = maker.kill();
+        let _ = maker.join();
+        let _ = maker.detach();
+    }
+}
+
+/// Takes all memory that it can get as objects, and maps it. Then it ends by a thread that has hardly any of the CPU: what it had is
+/// paid for until it is free.
+fn leave_slowly() -> i64 {
+    static LEAVE: AtomicU32 = AtomicU32::new(0);
+    let at = LEAVE.as_ptr() as u64;
+    let last = caps::spawn(ThreadOptions { weight: 1, ..ThreadOptions::default() }, move || {
+        while LEAVE.load(Ordering::Acquire) == 0 {
+            let _ = caps::park(at, 0, 0);
+        }
+        0
+    });
+    if last.is_err() {
+        return 1;
+    }
+    let mut wish = MOST;
+    while wish > 0 {
+        match caps::create_object(wish) {
+            // Twice, which makes its end longer.
+            Ok(object) => {
+                for _ in 0..2 {
+                    let _ = caps::map_object(object, Access::Read);
+                }
+            }
+            Err(_) => wish /= 2,
+        }
+    }
+    LEAVE.store(1, Ordering::Release);
+    let _ = caps::unpark(at, 1);
+    arch::exit(EXIT_THREAD, 0)
 }
 
 /// Makes as much memory as it may have, leaves it to a child, and ends: so do its descendants. The last one keeps it

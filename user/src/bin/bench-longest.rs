@@ -8,7 +8,7 @@ extern crate alloc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use mainspring_abi::kernel::{ISLAND_NODES, MAPPINGS, MAX_MESSAGE, MOST_WOKEN, ReceivedCall, SQ_ENTRIES};
-use mainspring_abi::ring::CapSqeV2;
+use mainspring_abi::ring::{CapSqeV2, QosFlags};
 use mainspring_user::caps::{
     self, Context, Grant, IslandNode, IslandSpec, PolicyChange, Session, Thread, ThreadOptions,
 };
@@ -47,6 +47,7 @@ fn main() -> i64 {
         "woken" => return woken_early(),
         "maker" => return maker(),
         "faults" => return faults(),
+        "late" => return late(),
         _ => return 0,
     }
     islands();
@@ -55,6 +56,8 @@ fn main() -> i64 {
     objects();
     rings();
     messages();
+    late_callers();
+    bad_servers();
     case("spawn", || process("at once", 0));
     case("spawn-killed", || process("maker", 3 * MS));
     case("kill-full", || process("full", 400 * MS));
@@ -146,6 +149,12 @@ fn islands() {
     case("island-admit", || island = Some(admit(&of(90_000, 560_000)).expect("it fits")));
     let island = island.expect("it fits");
     case("island-adjust", || island.adjust(&spec(&of(90_000, 557_000))).expect("it fits"));
+    let (many, nodes) = ([caps::need("call:x"); 120], of(90_000, 557_000));
+    let many = IslandSpec { endpoints: &many, ..spec(&nodes) };
+    // More endpoints than there may be nodes.
+    case("island-endpoints", || {
+        let _refused = island.adjust(&many);
+    });
     case("island-refused", || {
         let refused = island.adjust(&spec(&of(160_000, 950_000)));
         assert_eq!(refused, Err(CapError::RealtimeAdmissionDenied), "it is more than there is");
@@ -261,6 +270,78 @@ fn messages() {
     });
     assert_eq!(server.join(), Ok(0));
 }
+
+/// Processes whose calls come too late, all of them: as many as there can be are in the way of one request to receive.
+fn late_callers() {
+    let start = |_| {
+        let grants = ["console", "timer", "threads", "control", "park", "info", "call:x"];
+        caps::start("bench-longest", "late", &grants).expect("in the image")
+    };
+    let callers: Vec<_> = (0..LATE).map(start).collect();
+    caps::sleep(600 * MS).expect("within the quota");
+    let mut buffer = [0; HEAD + MAX_MESSAGE];
+    let receive = || {
+        let ticket = client::submit(caps::receive_request(caps::need("serve:x"), &mut buffer)).expect("room");
+        let none = client::wait_for(ticket, MS).expect("it can be waited for");
+        assert!(none.is_none(), "all calls are late");
+        let _ = client::cancel(ticket);
+    };
+    case("late-callers", receive);
+    for caller in callers {
+        assert_eq!(caller.wait(), Ok(0), "every call ends as too late");
+        caller.detach().expect("a handle can be dropped");
+    }
+}
+
+/// Processes with late calls.
+const LATE: u32 = 12;
+/// The most calls of a client at an endpoint.
+const CALLS: usize = 16;
+
+/// As many calls as one process may have at an endpoint, none of which is of use when it is received.
+fn late() -> i64 {
+    let (endpoint, due) = (caps::need("call:x"), caps::now() + 200 * MS);
+    let call = |_| {
+        let mut request = client::request(endpoint, 0, b"late", &mut []);
+        (request.deadline_ns, request.qos_flags) = (due, QosFlags::DROP_IF_LATE.bits());
+        client::submit(request).expect("room")
+    };
+    let tickets: [_; CALLS] = core::array::from_fn(call);
+    let late = |ticket| client::wait(ticket) == Err(CapError::DeadlineExpired);
+    i64::from(!tickets.into_iter().all(late))
+}
+
+/// Threads that receive into memory that is not there, as many as an endpoint lets wait: all are in the way of one call.
+fn bad_servers() {
+    static READY: AtomicU32 = AtomicU32::new(0);
+    let serve = || {
+        let mut request = caps::receive_request(caps::need("serve:x"), &mut []);
+        (request.v1.result_addr, request.v1.result_len) = (MAPPINGS + (1 << 40), 4096);
+        let ticket = client::submit(request).expect("room");
+        let _ = client::enter(0, 0);
+        READY.fetch_add(1, Ordering::Release);
+        i64::from(client::wait(ticket) != Err(CapError::BadAddress))
+    };
+    let start = |_| caps::spawn(ThreadOptions::default(), serve).expect("within the quota");
+    let servers: Vec<_> = (0..RECEIVED).map(start).collect();
+    assert!(caps::comes_true(MS, || READY.load(Ordering::Acquire) == RECEIVED), "all serve");
+    // Until they wait.
+    caps::sleep(50 * MS).expect("within the quota");
+    case("bad-servers", || {
+        let call = client::request(caps::need("call:x"), 0, b"call", &mut []);
+        let ticket = client::submit(call).expect("room");
+        let none = client::wait_for(ticket, MS).expect("it can be waited for");
+        assert!(none.is_none(), "nobody can receive it");
+        let _ = client::cancel(ticket);
+    });
+    for server in servers {
+        assert_eq!(server.join(), Ok(0), "it is told");
+        server.detach().expect("a handle can be dropped");
+    }
+}
+
+/// The most servers that can wait at an endpoint.
+const RECEIVED: u32 = 64;
 
 /// A process of this program that does `how`, killed after so long or waited for.
 fn process(how: &str, killed_after: u64) {

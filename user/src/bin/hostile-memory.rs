@@ -5,6 +5,7 @@
 extern crate alloc;
 
 use core::sync::atomic::Ordering;
+use mainspring_abi::kernel::MAPPINGS;
 use mainspring_user::caps::{self, Usage};
 use mainspring_user::schema::Access;
 use mainspring_user::{arch, say};
@@ -62,6 +63,8 @@ fn main() -> i64 {
     failed += u32::from(!killed_while_mapping());
     failed += u32::from(!neighbours_can_go_on("hogs", &["hog"; 10]));
     failed += u32::from(!neighbours_can_go_on("heirs", &["heirs 11"; 3]));
+    failed += u32::from(!neighbours_keep_theirs("abandon", abandoners));
+    failed += u32::from(!neighbours_keep_theirs("leave-slowly", slow_leavers));
     assert_eq!(failed, 0, "attacks that were not contained");
     let after = settled(Some(&before));
     assert_eq!(after.free_frames, before.free_frames, "all memory came back");
@@ -69,7 +72,7 @@ fn main() -> i64 {
     assert_eq!((after.threads, after.processes), (before.threads, before.processes));
     say!(
         "hostile-memory: attacks={} memory=ok frames={}",
-        ATTACKS.len() + FAULTS.len() + 3,
+        ATTACKS.len() + FAULTS.len() + 5,
         after.free_frames
     );
     0
@@ -140,4 +143,57 @@ fn neighbours_can_go_on(name: &str, programs: &[&str]) -> bool {
     let all_ended = caps::comes_true(20 * MS, alone);
     say!("hostile-memory: {name} contained={}", if held && all_ended { "ok" } else { "NO" });
     held && all_ended
+}
+
+/// Processes of an attack.
+type Attackers = heapless::Vec<caps::Process, 56>;
+
+fn abandoners(attackers: &mut Attackers) {
+    for _ in 0..6 {
+        attackers.extend(caps::start("attack-memory", "abandon", GRANTS));
+    }
+}
+
+/// Programs that leave with all memory that they could get, one after the other, beside others that want the CPUs.
+fn slow_leavers(attackers: &mut Attackers) {
+    let cpus = caps::usage().map_or(1, |usage| usage.cpus);
+    for _ in 0..(3 * cpus).min(24) {
+        attackers.extend(caps::start("attack-memory", "spin", GRANTS));
+    }
+    for _ in 0..24 {
+        attackers.extend(caps::start("attack-memory", "leave-slowly", GRANTS));
+        let _ = caps::sleep(60 * MS);
+    }
+}
+
+/// While programs take memory and give it up in ways of which the kernel itself has work, a neighbour can always have what is guaranteed
+/// to it.
+//= OWN:kernel.charge-all
+fn neighbours_keep_theirs(name: &str, attack: fn(&mut Attackers)) -> bool {
+    const ROUNDS: u32 = 60;
+    let before = caps::usage().expect("usage can be read");
+    let mut attackers = Attackers::new();
+    attack(&mut attackers);
+    // Where the first mapping was: the page tables are there.
+    let mapped_again =
+        || caps::map_at(MAPPINGS, 200, Access::Write).is_ok_and(|at| caps::unmap(at, 200).is_ok());
+    let (mut kept, mut least) = (0, u64::MAX);
+    for _ in 0..ROUNDS {
+        let _ = caps::sleep(5 * MS);
+        least = least.min(caps::usage().map_or(0, |usage| usage.free_frames));
+        kept += u32::from(mapped_again());
+    }
+    for attacker in attackers {
+        let _ = attacker.kill();
+        let _ = attacker.wait();
+        let _ = attacker.detach();
+    }
+    let alone = || caps::usage().is_ok_and(|usage| usage.processes <= before.processes);
+    let all_ended = caps::comes_true(20 * MS, alone);
+    let held = kept == ROUNDS && all_ended;
+    say!(
+        "hostile-memory: {name} kept={kept} of {ROUNDS} least_free={least} contained={}",
+        if held { "ok" } else { "NO" }
+    );
+    held
 }
