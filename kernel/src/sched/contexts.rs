@@ -33,9 +33,10 @@ use mainspring_driver::contexts::{
     AdmissionRules, BindError, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Effort, Grant,
     HomeCpu, Lent, Logout, RevokeReason, lent_by, share,
 };
+use mainspring_driver::islands::UsedUp;
 use mainspring_driver::ledgers::{Amounts, LedgerError, Ledgers, Profile, Resource};
-use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
 use mainspring_driver::placement;
+use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
 use mainspring_sched::context::{ContextSpec, Overrun, SpecError};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Entity, Floor, Overran};
@@ -317,14 +318,9 @@ pub fn handle_faults(who: ContextRef, endpoint: u32) {
 /// The context `context`, which `holder` ran on, is used up, and its policy is not the core's to carry out. Nothing is locked.
 #[cold]
 fn deal_with(context: ContextRef, holder: ThreadRef, policy: Overrun) {
-    let policy = match islands::overran(context) {
-        None => policy,
-        Some(true) => Overrun::Fault,
-        Some(false) => return,
-    };
-    match policy {
-        Overrun::Throttle | Overrun::Notify => {}
-        Overrun::Fault => {
+    match islands::used_up(context, policy) {
+        UsedUp::Nothing | UsedUp::Leave(_) => {}
+        UsedUp::Fault => {
             let handlers = HANDLERS.lock();
             let handler = handlers.iter().find(|(who, _)| who.id() == context.id()).map(|(_, to)| *to);
             drop(handlers);
@@ -337,7 +333,7 @@ fn deal_with(context: ContextRef, holder: ThreadRef, policy: Overrun) {
                 (None, None) => {}
             }
         }
-        Overrun::Shutdown => {
+        UsedUp::Revoke => {
             // It may have been revoked meanwhile.
             let _gone = lock().revoke(&mut Kernel, context, RevokeReason::IslandEnd);
         }
