@@ -65,6 +65,7 @@ pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};
 pub use record::{AdjustError, ContextError, ContextInfo, Location};
+pub(crate) use transfer::at_home;
 pub use transfer::lent_by;
 
 use crate::debts::Debts;

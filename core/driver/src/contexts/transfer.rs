@@ -38,7 +38,7 @@ pub(super) fn home_of<M: Machine>(machine: &M, thread: ThreadRef) -> Option<Home
 }
 
 /// Carries `act` out on the CPU where `thread` sits. `None` if it has ended, or moves between two CPUs.
-pub(super) fn at_home<M: Machine, R>(
+pub(crate) fn at_home<M: Machine, R>(
     machine: &mut M,
     thread: ThreadRef,
     mut act: impl FnMut(&mut CpuAccess<'_, M>, Seat) -> R,
