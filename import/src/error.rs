@@ -39,7 +39,7 @@ pub enum ImportError {
         /// What was expected there.
         expected: &'static str,
     },
-    /// A `perf.data` file has what is not read here.
+    /// A `perf.data` file has a part that is not read here.
     Unsupported {
         /// What.
         what: &'static str,

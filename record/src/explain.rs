@@ -174,7 +174,7 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
     let bound = |history: &History| lost.map_or(0, |(who, ..)| history.times_bound(who));
     let bound_before = bound(&history);
     let next = next_change(&mut replay, &mut history, at)?;
-    // A context that somebody gets again was not revoked.
+    // A context that a thread gets again was not revoked.
     let mut bound_again = bound(&history) > bound_before;
     replay.look_through_rest(|event| {
         if let (Event::Bind(_, context), Some((who, ..))) = (event, lost) {

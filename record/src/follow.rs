@@ -1,7 +1,7 @@
 //! A run that is followed while it goes on: its decisions are made again as its CPUs record them.
 //!
-//! Conserved: each event of a CPU is replayed once, in that CPU's order. Between CPUs the order is that of time, up to the moment
-//! when the last of them was asked: what happened later waits, since another CPU may not have told yet what came before.
+//! Conserved: each event of a CPU is replayed once, in that CPU's order. Events of different CPUs are replayed in the order of time, up to
+//! the moment when the last CPU was asked. Later events wait, since another CPU may not have shown its earlier ones yet.
 
 use crate::file::{Header, Malformed, RecordError};
 use crate::log::Entry;

@@ -44,7 +44,7 @@ fn verify_contexts(header: &Header, log: Log) -> Result<(u64, Vec<(u32, Nanos)>)
     Ok((watched.0.events(), watched.0.grants().overshoots().collect()))
 }
 
-/// As [`verify`], of a run of which `told` was told: no context was run further past its budget than is said there.
+/// As [`verify`], of a run with the report `told`: no context overran its budget by more than the report says.
 pub fn verify_told(header: &Header, log: Log, told: Option<&Report>) -> Result<u64, ReplayError> {
     let end = log.end();
     let (events, overshoots) = verify_contexts(header, log)?;

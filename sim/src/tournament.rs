@@ -99,7 +99,7 @@ fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
 }
 
 impl<K: PartialOrd + Copy> Tournament<K> {
-    /// `cpus` keys, all of which are `last` at first, and none of which may exceed it.
+    /// `cpus` keys. All are `last` at first, and none may exceed it.
     pub(crate) fn new(cpus: usize, last: K) -> Self {
         let (mut leaves, mut width) = (0, 1);
         while width * FAN < cpus {

@@ -219,7 +219,7 @@ fn a_ring_that_leaves_sqpoll_ends_the_window_of_a_poller_that_is_still_at_work()
     assert_eq!(ring(&report).mode, "syscall");
 }
 
-/// Three entries, the last of which is due first, behind one that takes the poller's time.
+/// Three entries behind one that takes the poller's time. The last of the three is due first.
 fn queue_jumpers(ring: &str) -> Report {
     let owner = r#""submit disk 1", "run 5us", "submit disk 1 deadline 800us drop", "submit disk 1 deadline 900us drop",
         "submit disk 1 deadline 45us drop", "complete disk 4""#;

@@ -137,7 +137,7 @@ pub enum NameError {
         name: String,
         /// The table.
         table: String,
-        /// Its `count`; of a context, that of the thread table that names it.
+        /// Its `count`. A context has the `count` of the thread table that names it.
         count: Option<u32>,
     },
     /// A table of several instances where one is needed.

@@ -38,7 +38,7 @@ struct Decided {
     notices: Vec<String>,
 }
 
-/// A context of which its holder has used the budget up, and that counts as a fault.
+/// A context whose holder has used the budget up, which counts as a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub context: usize,

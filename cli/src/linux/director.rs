@@ -1,7 +1,7 @@
 //! The one thread that starts the players of a run and does what is due: operations, leases and islands at their times, and what
 //! the owners of contexts want to happen when those are used up.
 //!
-//! Conserved: whoever begins a life of an instance orders its start, and each order is carried out once.
+//! Conserved: the thread that begins a life of an instance orders its start, and each order is carried out once.
 
 use super::contexts::Fault;
 use super::player;

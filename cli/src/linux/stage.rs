@@ -1,7 +1,7 @@
 //! What the players of a run share: who lives, who waits for whom, and the one thread that starts them.
 //!
-//! Conserved: an instance lives one life at a time. Its count of lives is odd from the moment when somebody decides to
-//! start it until it has ended, and whoever raises it to odd sees to it that it starts.
+//! Conserved: an instance lives one life at a time. Its count of lives is odd from the decision to start it until it has
+//! ended. The thread that raises the count to odd makes sure that the instance starts.
 
 use super::LinuxError;
 use super::contexts::{Contexts, Fault};
@@ -250,7 +250,7 @@ impl<'w> Stage<'w> {
         draw(random.get_or_insert_with(|| Random::new(self.seed, Stream::Thread(number))))
     }
 
-    /// Begins a life of an instance that has none. Whoever gets it sees to its start.
+    /// Begins a life of an instance that has none. The caller has to start it.
     pub fn begin(&self, instance: usize) -> Option<Life> {
         let lives = &self.instances[instance].lives;
         let now = lives.load(Ordering::Acquire);
@@ -269,7 +269,7 @@ impl<'w> Stage<'w> {
         Some((instance, life))
     }
 
-    /// An instance has ended: those who wait for that go on.
+    /// An instance has ended: the threads that wait for that go on.
     pub fn end(&self, instance: usize) {
         let this = &self.instances[instance];
         let joiners = {
@@ -368,7 +368,7 @@ impl<'w> Stage<'w> {
         self.loans_left.load(Ordering::Relaxed)
     }
 
-    /// What became of all that was granted, at the end of time and before anybody is stopped for it.
+    /// The accounts of all that was granted, at the end of time and before any thread is stopped for it.
     pub fn close_books(&self, end: Nanos) -> Result<Accounts, LinuxError> {
         let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
         let rings = self.rings.iter().map(|ring| ring.report().map_err(LinuxError::Ring));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 
-/// How many of those who ran instead are named.
+/// How many of the threads that ran instead are named.
 const RIVALS_SHOWN: usize = 6;
 
 /// How a thread spent the time from one instant to another.

@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// Which context of which generation.
+    /// The name of the context, with its generation.
     #[must_use]
     pub fn who(&self) -> ContextRef {
         self.who

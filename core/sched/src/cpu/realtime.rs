@@ -104,7 +104,7 @@ impl Realtime {
     }
 }
 
-/// The context of `entity`, of which the caller knows that it holds one.
+/// The context of `entity`. The caller knows that it holds one.
 fn held(entity: &mut Entity) -> &mut Context {
     match entity.context_mut() {
         Some(context) => context,
