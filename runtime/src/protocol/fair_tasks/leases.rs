@@ -7,7 +7,7 @@
 //! its own worker after its stack has been left.
 
 use super::FairTasks;
-use super::contexts::{Aftermath, Table};
+use super::contexts::Aftermath;
 use super::machine::Seen;
 use crate::protocol::prim::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
