@@ -8,6 +8,7 @@ use mainspring_driver::contexts::{
 };
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind};
+use mainspring_sched::lease::{AccountingTarget, TargetStanding};
 use mainspring_sched::{State, WaitKind};
 
 /// On two CPUs: a caller with a context on CPU 0, a server without that waits, and a context that may be spent on both. The caller
@@ -417,4 +418,20 @@ fn on_borrowed_time_a_server_waits_for_nothing_but_a_call() {
     assert!(rig.receive(2));
     let home = rig.machine.home(rig.name(2)).expect("it lives");
     assert!(matches!(rig.machine.core(home.cpu).state(home.seat), Ok(State::Asleep(_))));
+}
+
+#[test]
+fn only_a_context_with_a_usable_name_can_be_charged() {
+    let (mut rig, who) = in_a_call(1);
+    let named = |id, generation| AccountingTarget::from(ContextRef::new(id, generation));
+    let expect =
+        |rig: &Rig, target, standing| assert_eq!(rig.contexts.standing(target), standing, "{target:?}");
+    expect(&rig, AccountingTarget::Ledger, TargetStanding::Chargeable);
+    expect(&rig, who.into(), TargetStanding::Chargeable);
+    expect(&rig, named(who.id(), who.generation() + 1), TargetStanding::Stale);
+    expect(&rig, named(who.id() + 1, 0), TargetStanding::Fabricated);
+    expect(&rig, AccountingTarget::Context { id: u64::MAX, generation: 0 }, TargetStanding::Fabricated);
+    let revoked = rig.contexts.revoke(&mut rig.machine, who, RevokeReason::Explicit).expect("live");
+    expect(&rig, revoked.who.into(), TargetStanding::Stale);
+    expect(&rig, who.into(), TargetStanding::Stale);
 }
