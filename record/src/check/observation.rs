@@ -45,7 +45,7 @@ pub struct Arrival {
     pub authority: AuthorityCopy,
 }
 
-/// On whose time a thread runs.
+/// The time that a thread runs on.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the variants are documented at `Authority`")]
 pub enum AuthorityCopy {

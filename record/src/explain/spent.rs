@@ -25,7 +25,7 @@ pub struct Spent {
     pub running: Nanos,
     /// It could have run and did not.
     pub ready: Nanos,
-    /// Who had its CPU meanwhile, and for how long.
+    /// The threads that had its CPU meanwhile, and for how long.
     pub rivals: BTreeMap<String, Nanos>,
     /// Its context was used up.
     pub throttled: Nanos,

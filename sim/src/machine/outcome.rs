@@ -8,7 +8,7 @@ use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
-use mainspring_report::{ContextReport, JobsReport, RefusedStep, Report, Telemetry, ThreadReport, told};
+use mainspring_report::{ContextReport, JobsReport, RefusedStep, Report, Telemetry, ThreadReport, summary};
 use mainspring_sched::{Cpu, Entity, State};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl Machine<'_> {
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         };
         if let Some(recorder) = recorder {
-            recorder.close(self.now, &report.digest, &told(&report)).map_err(RunError::Record)?;
+            recorder.close(self.now, &report.digest, &summary(&report)).map_err(RunError::Record)?;
         }
         Ok(report)
     }
