@@ -377,7 +377,7 @@ fn write_records(
 }
 
 fn worst(results: &[Result]) -> Option<&Result> {
-    // Of equally bad ones the first.
+    // The first of equally bad ones.
     results.iter().rev().max_by_key(|result| result.badness())
 }
 

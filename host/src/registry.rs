@@ -44,7 +44,7 @@ pub struct Entry {
     pub name: String,
     /// The command line, for people.
     pub command: Vec<String>,
-    /// Whose it is.
+    /// The user that it belongs to.
     pub uid: u32,
     /// The process that supervises it.
     pub owner: Identity,

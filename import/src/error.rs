@@ -51,7 +51,7 @@ pub enum ImportError {
     },
     /// It is more than a workload can say.
     TooMuch {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
         /// How many at most.
         most: u64,

@@ -12,7 +12,7 @@ const DEAD_AFTER: u64 = 10;
 /// How many refusals are told one by one.
 const SHOWN: usize = 8;
 
-/// Who is who, by the number of the thread.
+/// The service and the thread that recovers the machine, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parties {
     /// The thread that is the service.

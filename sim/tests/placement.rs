@@ -189,7 +189,7 @@ fn a_thief_takes_what_it_may_run_from_behind_what_it_may_not() {
         program = ["run forever"]
     "#;
     let workload = parse("steal", text).expect("valid");
-    // That its tag is derived anew and that both queues stay in order is among the checks.
+    // The checks see that its tag is derived anew and that both queues stay in order.
     let report = checked(&workload, 1, Bound::None).report;
     let (arrivals, _) = watched(&workload);
     let moved: Vec<_> = arrivals.iter().filter(|(_, _, via)| *via != Via::Admit).collect();

@@ -118,7 +118,7 @@ fn late_entries_are_dropped_or_marked_as_they_asked() {
     for text in [pair("", owner), pair("sqpoll = true", owner) + POLLER] {
         let report = run(&text);
         let disk = ring(&report);
-        // Of each eight, the fourth begins at 30 us and ends late; those after it begin late.
+        // The fourth of each eight begins at 30 us and ends late. The later ones begin late.
         assert_eq!((disk.submitted, disk.completed), (16, 16));
         assert_eq!((disk.dropped, disk.late), (4, 1 + 5));
         assert_eq!(disk.busy_ns, (4 + 8) * 10 * US, "what is dropped costs nothing");
@@ -318,7 +318,7 @@ fn nothing_is_lost_or_served_twice_under_faults() {
     for seed in 0..2_000 {
         let workload = workload(&turmoil(seed));
         let setting = Setting::of(&workload).with_bound(Bound::None);
-        // That each entry is reaped once, and that those which are owed are somewhere, is checked by the run itself.
+        // The run itself checks that each entry is reaped once, and that the entries that are owed are somewhere.
         let report = match checked_in::<Wide>(&workload, seed, setting) {
             Ok(checked) => checked.report,
             Err(what) => panic!("seed {seed}: {what}\nreplay: turmoil({seed}) with seed {seed}"),
@@ -330,7 +330,7 @@ fn nothing_is_lost_or_served_twice_under_faults() {
                 workload.rings.iter().find(|spec| spec.name == ring.name).map_or(0, |spec| spec.cost.get());
             assert!(ring.busy_ns.is_multiple_of(cost), "seed {seed}: {ring:?}");
             let ran = ring.busy_ns / cost;
-            // Those that ran, those that were dropped, and those that their owner took along when it ended.
+            // Entries that ran, entries that were dropped, and entries that their owner took along when it ended.
             assert!(ran + ring.dropped <= ring.completed, "seed {seed}: {ring:?}");
             let exits = seed.is_multiple_of(3);
             assert!(exits || ran + ring.dropped == ring.completed, "seed {seed}: {ring:?}");

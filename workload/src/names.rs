@@ -120,7 +120,7 @@ pub enum NameError {
         /// The line of that table's name.
         line: usize,
     },
-    /// Nothing of this name.
+    /// No table has this name.
     Unknown {
         /// What it should name.
         what: Noun,

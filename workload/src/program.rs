@@ -18,7 +18,7 @@ pub enum ProgramError {
     Empty,
     /// A step behind one that never ends or never returns.
     Unreachable {
-        /// That one.
+        /// The step that never ends or returns.
         after: &'static str,
     },
     /// `reply` in a program that never receives.

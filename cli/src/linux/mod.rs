@@ -160,7 +160,7 @@ fn play(
     let mut progress = Progress::new("running", machine.duration.get(), output);
     let mut records = Vec::new();
     let mut accounts = None;
-    // Who has run out stands still, and is reported.
+    // A task that has run out stands still, and is reported.
     let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
     let result = runtime.nursery(options, |nursery| {
         stage.direct(nursery, duration, |now| {

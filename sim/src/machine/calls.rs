@@ -408,7 +408,7 @@ enum Source {
     Caller,
 }
 
-/// On whose context a request is being served.
+/// The context on which a request is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Borrowed {
     Endpoint,

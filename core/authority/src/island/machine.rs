@@ -315,7 +315,7 @@ impl Machine {
         let mut loads: BTreeMap<CpuId, CpuLoad> =
             self.cpus.iter().map(|cpu| (cpu, self.load_of(cpu, without))).collect();
         let mut touched = CpuSet::EMPTY;
-        // Of each CPU the last verdict, which is of all that comes there.
+        // The last verdict of each CPU, which counts all that comes there.
         let mut found = BTreeMap::new();
         for irq in &spec.irqs {
             if let IrqWork::Bounded { cpu, cost, interval } = irq.work {

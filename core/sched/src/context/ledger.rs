@@ -347,7 +347,7 @@ impl Context {
         Ok(())
     }
 
-    /// Nothing of it can be used before `from`.
+    /// No part of it can be used before `from`.
     pub fn postpone(&mut self, from: Nanos) {
         let release = self.refills.head().at;
         self.refills.postpone(from);

@@ -303,8 +303,8 @@ impl Cpu {
         Ok(slot)
     }
 
-    /// Those whose context can be used again by `now` are ready. The last of them, which is often the only one, is for the
-    /// caller to put in line.
+    /// Threads whose context can be used again by `now` are ready. The last of them, which is often the only one, is for the
+    /// caller to queue.
     #[inline(always)]
     fn release_refills(&mut self, now: Nanos) -> Option<(u32, Urgency)> {
         let mut last = None;
