@@ -43,7 +43,7 @@ pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
     }
     match (file, args.output.as_deref()) {
         (Some(file), Some(path)) => write(file, path, &report, args.report)?,
-        _ => tell(&report, args.report, output),
+        _ => print(&report, args.report, output),
     }
     Ok(ExitCode::from(outcome.ended.status()))
 }
@@ -113,7 +113,7 @@ fn write(mut file: File, path: &Path, report: &ExecReport, form: ReportForm) -> 
 }
 
 /// JSON was asked for by name, so that it is printed even with `--quiet`.
-fn tell(report: &ExecReport, form: ReportForm, output: Output) {
+fn print(report: &ExecReport, form: ReportForm, output: Output) {
     match form {
         ReportForm::Json => output.insist(text_of(report, form)),
         ReportForm::Text => output.note(text_of(report, form)),

@@ -118,7 +118,7 @@ impl Stage<'_> {
             self.loans_left.fetch_add(left.into(), Ordering::Relaxed);
             let name = &self.workload.sessions[session];
             let notice = format!("at {now} the logout of {name} left loans in flight alone: {left}");
-            self.told.lock().expect("no panic while it is held").push(notice);
+            self.noticed.lock().expect("no panic while it is held").push(notice);
         }
     }
 

@@ -169,7 +169,7 @@ fn play(
         records = runtime.close_record();
         let end = end_of(&records);
         stage.look_at(&runtime.snapshot());
-        accounts = Some(stage.close_books(end));
+        accounts = Some(stage.close_accounts(end));
         nursery.cancel();
     });
     drop(progress);

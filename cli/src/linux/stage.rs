@@ -122,7 +122,8 @@ pub struct Stage<'w> {
     pub sessions: Vec<Session>,
     /// Loans that logouts left alone.
     pub loans_left: AtomicU64,
-    pub told: Mutex<Vec<String>>,
+    /// What a reader of the report should know first.
+    pub noticed: Mutex<Vec<String>>,
     numbers: Numbering,
     orders: Sender<Order>,
     pub taken: Mutex<Receiver<Order>>,
@@ -173,7 +174,7 @@ impl<'w> Stage<'w> {
             runtime,
             sessions: workload.sessions.iter().map_while(|_| runtime.open_session().ok()).collect(),
             loans_left: AtomicU64::new(0),
-            told: Mutex::default(),
+            noticed: Mutex::default(),
             numbers,
             orders,
             taken: Mutex::new(taken),
@@ -356,11 +357,11 @@ impl<'w> Stage<'w> {
         let exhausted = self.exhausted.lock().expect("no panic while it is held");
         let exhausted =
             exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still"));
-        let told = self.told.lock().expect("no panic while it is held").clone();
+        let noticed = self.noticed.lock().expect("no panic while it is held").clone();
         let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
         let policy = self.policy.iter().flat_map(|policy| policy.notices(&names));
         let granted = self.contexts.notices().into_iter().chain(self.leases.notices());
-        exhausted.chain(told).chain(granted).chain(policy).chain(self.deadlocks()).collect()
+        exhausted.chain(noticed).chain(granted).chain(policy).chain(self.deadlocks()).collect()
     }
 
     /// Loans that logouts found in flight.
@@ -369,7 +370,7 @@ impl<'w> Stage<'w> {
     }
 
     /// The accounts of all that was granted, at the end of time and before any thread is stopped for it.
-    pub fn close_books(&self, end: Nanos) -> Result<Accounts, LinuxError> {
+    pub fn close_accounts(&self, end: Nanos) -> Result<Accounts, LinuxError> {
         let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
         let rings = self.rings.iter().map(|ring| ring.report().map_err(LinuxError::Ring));
         let counted = self.rings.iter().map(|ring| ring.counted());

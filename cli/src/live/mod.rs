@@ -82,7 +82,7 @@ impl Live {
         })?;
         live.listen("socket", move || {
             let next = || listener.accept().map(|(stream, _)| stream);
-            accept(&of_socket, |shown| &shown.observers, next, observers::tell);
+            accept(&of_socket, |shown| &shown.observers, next, observers::send_frames);
         })?;
         Ok(live)
     }

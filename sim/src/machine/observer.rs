@@ -20,7 +20,7 @@ pub(super) struct Observer<'a> {
     pub(super) trouble: Option<RunError>,
 }
 
-/// Fixed for a run, so that the shortest way knows that no other observer has to be told.
+/// Fixed for a run, so that the shortest way knows that there is no other observer.
 enum Onlooker<'a> {
     Nobody,
     /// A recorder alone, which takes a frequent event in one piece.

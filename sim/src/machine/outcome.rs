@@ -31,7 +31,7 @@ impl Machine<'_> {
             row.overhead_ns = self.overhead_of(cpu);
         }
         self.note_unseen_misses();
-        let periods = self.tell_of_jobs();
+        let periods = self.close_jobs();
         if self.schedule.is_some() {
             self.list_misses(&periods.misses);
         }
@@ -40,7 +40,7 @@ impl Machine<'_> {
         self.notices.extend(stuck);
         self.book_survivors();
         self.file_latencies();
-        let threads = self.thread_reports(periods.rows);
+        let threads = self.thread_reports(periods.of_threads);
         let endpoints = self.endpoint_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
@@ -129,8 +129,8 @@ impl Machine<'_> {
 
     fn thread_reports(&mut self, jobs: Vec<(Option<JobsReport>, u64)>) -> Vec<ThreadReport> {
         let names: Vec<String> = (0..self.threads.len()).map(|index| self.thread_name(index)).collect();
-        type Told<'t> = (&'t Thread, &'t mut Latencies);
-        let report = |((name, (jobs, misses)), (thread, latencies)): ((String, _), Told<'_>)| {
+        type Lived<'t> = (&'t Thread, &'t mut Latencies);
+        let report = |((name, (jobs, misses)), (thread, latencies)): ((String, _), Lived<'_>)| {
             let stats = &thread.stats;
             ThreadReport {
                 name,
@@ -158,8 +158,8 @@ impl Machine<'_> {
                 failures: stats.failures,
             }
         };
-        let told = self.threads.iter().zip(self.latencies.iter_mut());
-        names.into_iter().zip(jobs).zip(told).map(report).collect()
+        let lived = self.threads.iter().zip(self.latencies.iter_mut());
+        names.into_iter().zip(jobs).zip(lived).map(report).collect()
     }
 
     /// In the order of the numbers that the record has for them; those that were never granted come last.
