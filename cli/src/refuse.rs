@@ -302,5 +302,16 @@ mod tests {
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";
         let what = What::TooMany { count: 101, of: "threads in one process", limit: 100 };
         assert_eq!(refused(many), (None, what));
+        // What the islands of one process may have of the tables, they may have together.
+        let three = |name: &str| {
+            format!(
+                "[[context]]\nname = \"{name}\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+                 [[island]]\nname = \"of-{name}\"\nperiod = \"10ms\"\nnodes = [\"{name}\"]\n\
+                 [[thread]]\nname = \"{name}\"\ncount = 3\nprocess = \"p\"\ncontext = \"{name}\"\nprogram = [\"run 1ms\"]\n"
+            )
+        };
+        assert_eq!(on(Machine::Qemu, &parse(&three("a"))), Ok(()));
+        let what = What::TooMany { count: 6, of: "nodes of islands in one process", limit: 5 };
+        assert_eq!(refused(&(three("a") + &three("b"))), (None, what));
     }
 }

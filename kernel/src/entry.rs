@@ -48,13 +48,13 @@ pub fn trap(trap: Trap) {
     let here = mine();
     check::entered(here);
     let thread = current(here);
-    let mut after = After::Timer;
+    let (mut after, mut paused) = (After::Timer, false);
     match trap {
         Trap::Timer => {
             dispatch::check_current(here, thread);
             measure::sample(|| thread.context.mine().instruction());
             dispatch::timer(here);
-            tick(thread);
+            paused = tick(thread);
             check::tick_served(here);
         }
         Trap::Message => {
@@ -71,7 +71,9 @@ pub fn trap(trap: Trap) {
     if !thread.context.mine().is_somewhere() {
         return fault(here, thread, GENERAL_PROTECTION, 0, 0);
     }
-    if dispatch::decision_wanted(here) {
+    if paused {
+        stretch::begin(here, thread, Serving::default(), after);
+    } else if dispatch::decision_wanted(here) {
         dispatch::stop(thread, Stop::Preempted, after);
     }
     dispatch::leave(here, after);
@@ -94,8 +96,8 @@ fn fault(here: &'static PerCpu, thread: &'static Thread, vector: u8, error: u64,
 }
 
 /// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece
-/// of its ring.
-fn tick(thread: &'static Thread) {
+/// of its ring. Whether it has more to do before it goes on.
+fn tick(thread: &'static Thread) -> bool {
     let mut turn = method::Turn::default();
     // A ring that cannot be read is its owner's fault, and the owner learns of it at its next entry.
     let _ = method::drain_in_interrupt(thread, TIMER_REQUESTS, &mut turn);
@@ -104,6 +106,7 @@ fn tick(thread: &'static Thread) {
     }
     drop(dispatch::lock_and_expire(thread));
     idle::service();
+    turn.paused
 }
 
 /// The running thread ends, or its whole process.

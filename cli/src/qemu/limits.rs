@@ -16,7 +16,7 @@ const CONTEXTS_EACH: usize = 8;
 const CONTEXTS: usize = 64;
 /// Sessions that one process holds.
 const SESSIONS_EACH: usize = 8;
-/// Islands, nodes of one, and leases of one process.
+/// Islands, nodes of all those of one process, and leases of one process.
 const ISLANDS: usize = 8;
 const NODES: usize = ISLAND_NODES;
 const LEASES_EACH: usize = 8;
@@ -57,7 +57,10 @@ pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 15] {
         let plain = |instance: &usize| island_of(workload, number, *instance).is_none();
         contexts[*process] += (0..spec.instances()).filter(plain).count();
     }
-    let nodes = workload.islands.iter().map(|island| nodes(workload, island).count());
+    let mut island_nodes = vec![0; layout.count()];
+    for island in &workload.islands {
+        island_nodes[layout.of_island(island)] += nodes(workload, island).count();
+    }
     let mut leases = vec![0; layout.count()];
     for lease in &workload.leases {
         leases[layout.threads[asker(workload, lease)]] += 1;
@@ -68,7 +71,8 @@ pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 15] {
         });
         rings.map(|(_, ring)| ring.entries as usize).sum()
     };
-    let all_contexts = contexts.iter().sum();
+    // Each node has a context too.
+    let all_contexts = contexts.iter().chain(&island_nodes).sum();
     let most_of = |count: &dyn Fn(usize) -> usize| (0..layout.count()).map(count).max().unwrap_or(0);
     let most = instances.iter().max().copied().unwrap_or(0);
     [
@@ -81,7 +85,7 @@ pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 15] {
         (all_contexts, "contexts", CONTEXTS),
         (most_of(&|process| layout.held_sessions(process).count()), "sessions in one process", SESSIONS_EACH),
         (workload.islands.len(), "islands", ISLANDS),
-        (nodes.max().unwrap_or(0), "nodes in one island", NODES),
+        (island_nodes.into_iter().max().unwrap_or(0), "nodes of islands in one process", NODES),
         (leases.into_iter().max().unwrap_or(0), "leases in one process", LEASES_EACH),
         (most_of(&polled_entries), "entries of rings that threads of one process poll", POLLED_ENTRIES),
         (

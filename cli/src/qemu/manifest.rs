@@ -171,7 +171,7 @@ fn islands_percent(workload: &Workload, layout: &Layout, process: usize) -> u64 
             adjusted.fold(share(budget, period), u64::max)
         })
     });
-    ppm.sum::<u64>().div_ceil(10_000).min(100)
+    ppm.sum::<u64>().div_ceil(10_000).min(100 * CPUS as u64)
 }
 
 /// What operations may ask for beyond what the contexts of a process were granted, in hundredths of a CPU.
@@ -263,5 +263,16 @@ mod tests {
         };
         let more = format!("{text}[[at]]\ntime = \"1s\"\ndo = \"adjust c budget 4ms period 10ms\"\n");
         assert!(percent(&text) < 20 && percent(&more) > 40, "{} and {}", percent(&text), percent(&more));
+        // On two CPUs they can have more than one.
+        let whole = |name: &str| {
+            format!(
+                "[[context]]\nname = \"{name}\"\nbudget = \"7ms\"\nperiod = \"10ms\"\n\
+                 [[island]]\nname = \"of-{name}\"\nperiod = \"10ms\"\nnodes = [\"{name}\"]\n\
+                 [[thread]]\nname = \"{name}\"\nprocess = \"p\"\ncontext = \"{name}\"\n\
+                 program = [\"run 1ms\", \"every 10ms\"]\n"
+            )
+        };
+        let both = percent(&format!("[machine]\ncpus = 2\n{}{}", whole("a"), whole("b")));
+        assert!(both > 140, "{both}");
     }
 }

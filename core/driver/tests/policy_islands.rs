@@ -276,8 +276,19 @@ fn an_adjustment_disturbs_no_node_whose_terms_stay_and_survives_one_that_was_rev
     assert_eq!((budget(contexts, 0), budget(contexts, 1)), (ms(3), ms(2)));
     contexts.revoke(machine, contexts_of[0], RevokeReason::Explicit).expect("live");
     two.nodes[1].budget = ms(4);
-    islands.adjust(machine, contexts, island, two).expect("it fits");
+    let mut three = two.clone();
+    three.nodes[1].budget = ms(3);
+    let island = islands.adjust(machine, contexts, island, two).expect("it fits");
     assert_eq!((budget(contexts, 0), budget(contexts, 1)), (ms(3), ms(4)), "what is gone stays as it was");
+    // The table forgets what has ended when it needs the place.
+    while contexts.spec(contexts_of[0].id()).is_some() {
+        let grant = Grant { session: None, process: None, ledger: None, home: HomeCpu::Decided(cpu(0)) };
+        let made =
+            contexts.grant(machine.now, ContextSpec::new(ms(1), ms(100)), grant).expect("there is room");
+        contexts.revoke(machine, made, RevokeReason::Explicit).expect("live");
+    }
+    islands.adjust(machine, contexts, island, three).expect("it fits");
+    assert_eq!(budget(contexts, 1), ms(3));
 }
 
 #[test]

@@ -559,6 +559,7 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: endpoint_registers=ok",
             "scheduling-context: endpoint_asynchronous=ok",
             "scheduling-context: endpoint_donated_notification=ok",
+            "scheduling-context: endpoint_fault=ok",
             "scheduling-context: endpoint_exception_return=ok endpoint_exception_return_after=",
             "scheduling-context: endpoint_invalid_result=ok endpoint_invalid_return=ok endpoint_invalid_return_after=",
             "scheduling-context: endpoint_nested=ok",

@@ -30,8 +30,9 @@
 //! threads can enter it. `leases` lets the process lease CPUs, for computing and for rings that
 //! the kernel polls; `leases:any` in every mode. `policy-service` lets it be the policy service; `recovery` keeps that service from
 //! changing how the program's first thread is treated. `islands:PERCENT` lets it have realtime islands admitted, for so much of one CPU
-//! in all, those of the processes that it makes included.
+//! in all (150 is all of one and half of another), those of the processes that it makes included.
 
+use crate::arch::cpu::MAX_CPUS;
 use crate::devices;
 use crate::method::StartupContext;
 use crate::object::caps::Object;
@@ -46,6 +47,9 @@ use mainspring_abi::{Nanos, Policy};
 use mainspring_sched::Floor;
 use mainspring_sched::context::{ContextSpec, Overrun};
 use spin::Mutex;
+
+/// All CPUs that a machine can have, in percent of one.
+const MOST_PERCENT: u16 = 100 * MAX_CPUS as u16;
 
 /// What one line says.
 #[expect(clippy::large_enum_variant, reason = "a line lives for a moment")]
@@ -266,9 +270,9 @@ fn object(name: &str) -> Option<Object> {
         _ => match name.split_once(':')? {
             ("call", endpoint) => Object::EndpointCall(endpoint_number(endpoint)?),
             ("serve", endpoint) => Object::EndpointServe(endpoint_number(endpoint)?),
-            ("islands", percent) => {
-                Object::RealtimeIslands { percent: percent.parse().ok().filter(|percent| *percent <= 100)? }
-            }
+            ("islands", percent) => Object::RealtimeIslands {
+                percent: percent.parse().ok().filter(|percent| *percent <= MOST_PERCENT)?,
+            },
             ("device", id) => {
                 let (vendor, kind) = id.split_once('.')?;
                 let number = |text| u16::from_str_radix(text, 16).ok();

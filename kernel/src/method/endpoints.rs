@@ -23,6 +23,9 @@ pub(super) const HEAD: usize = size_of::<ReceivedCall>();
 /// Most messages are short, and a short buffer is sooner cleared.
 pub(super) const SHORT: usize = 64;
 
+/// Requests of others that are found at fault and end before interrupts are taken.
+const FAILED_AT_ONCE: u32 = 8;
+
 /// Why something could not be handed to a request that waits.
 pub(super) enum NotHanded {
     /// There is no such request any more.
@@ -125,7 +128,8 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 }
 
 /// Everything is decided with the endpoint locked, and the request is put in flight last: then it waits, or a server that
-/// waits has it. A server whose own request is at fault is told so, and the next one is tried.
+/// waits has it. A server whose own request is at fault is told so, and the next one is tried: after a few of them, when interrupts have
+/// been taken.
 fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
     let process = call.process();
     process.read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
@@ -144,11 +148,18 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
             return Err(code);
         }
     };
+    let mut failed = 0;
     loop {
         let Some((server, call_id)) = ends.first_server() else {
             ends.add_caller(caller, client);
             return Ok(Answer::Pending);
         };
+        if failed == FAILED_AT_ONCE && dispatch::runs_here(call.thread) && call.retract(caller) {
+            if opened {
+                ends.close(client, &process.ledger);
+            }
+            return Ok(Answer::Again);
+        }
         if let Err(code) = may_lend(&ends, call.thread.name(), server.thread) {
             call.retract(caller);
             if opened {
@@ -164,6 +175,7 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
         };
         ends.drop_server();
         if let NotHanded::BadBuffer = why {
+            failed += 1;
             fail(call.turn, server, CapError::BadAddress);
         }
     }
@@ -226,13 +238,14 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     }
     let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
     match copy_next(call, &mut ends, call_id)? {
-        Some(len) => {
+        Copied::Whole(len) => {
             // A call that it has not answered is one that it serves on what it has.
             end_service(&ends, call.thread.name());
             receive_next(call, &mut ends, call_id);
             Ok(Answer::Done(len))
         }
-        None => {
+        Copied::Later => Ok(Answer::Again),
+        Copied::Nothing => {
             let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
             end_service(&ends, call.thread.name());
             ends.add_server(server, call_id, by);
@@ -241,22 +254,36 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     }
 }
 
-/// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`; how
-/// much that was, or `None` if nobody waits. The caller goes on waiting. One whose own request is at fault, or came too late to be
-/// of use, is told so, and the next one is tried.
-fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Option<u32>, CapError> {
+/// What a look for the next caller came to.
+enum Copied {
+    /// Its message, which is so long.
+    Whole(u32),
+    /// Nobody waits.
+    Nothing,
+    /// So many were at fault that the look goes on when interrupts have been taken.
+    Later,
+}
+
+/// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`. The caller goes on
+/// waiting. One whose own request is at fault, or came too late to be of use, is told so, and the next one is tried.
+fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Copied, CapError> {
+    let mut failed = 0;
     while let Some(caller) = ends.next_caller() {
+        if failed == FAILED_AT_ONCE && dispatch::runs_here(call.thread) {
+            return Ok(Copied::Later);
+        }
         let may_call = may_lend(ends, caller.thread, call.thread.name()).map_err(Side::Caller);
         match may_call.and_then(|()| copy_message(call, caller, call_id)) {
-            Ok(len) => return Ok(Some(len)),
+            Ok(len) => return Ok(Copied::Whole(len)),
             Err(Side::Server(code)) => return Err(code),
             Err(Side::Caller(code)) => {
+                failed += 1;
                 ends.drop_caller();
                 fail(call.turn, caller, code);
             }
         }
     }
-    Ok(None)
+    Ok(Copied::Nothing)
 }
 
 /// The call whose message was copied is received under `call_id`: on the endpoint's own context, or on the time of its caller if that
@@ -347,10 +374,13 @@ pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, Cap
         let call_id = ends.call_after(answered);
         let next = match caller {
             Some(_) => copy_next(call, &mut ends, call_id)?,
-            None => None,
+            None => Copied::Nothing,
         };
+        if let Copied::Later = next {
+            return Ok(Answer::Again);
+        }
         give_answer(call, &mut ends, caller, answer)?;
-        if let Some(len) = next {
+        if let Copied::Whole(len) = next {
             ends.end_call(answered);
             receive_next(call, &mut ends, call_id);
             return Ok(Answer::Done(len));

@@ -33,7 +33,7 @@ struct Asked {
     notify: Option<u32>,
 }
 
-pub fn islands(call: &Call<'_>, percent: u8) -> Result<Answer, CapError> {
+pub fn islands(call: &Call<'_>, percent: u16) -> Result<Answer, CapError> {
     let RealtimeIslandsMethod::Admit =
         RealtimeIslandsMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
     let asked = with_params::<schema::island_spec::Owned, _>(call, |params| Asked::read(call, &params))?;
@@ -50,7 +50,7 @@ pub fn islands(call: &Call<'_>, percent: u8) -> Result<Answer, CapError> {
     })
 }
 
-pub fn island(call: &Call<'_>, island: IslandName, percent: u8) -> Result<Answer, CapError> {
+pub fn island(call: &Call<'_>, island: IslandName, percent: u16) -> Result<Answer, CapError> {
     match Method::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
         Method::Info => info(call, island),
         Method::BindCallerThread => {

@@ -218,7 +218,7 @@ fn start_poller(
             mainspring_ring::AccountingTarget::SchedulingContext(id as u32)
         }
     };
-    sqpoll::attach(call.thread, name, lease, SqpollGrant { accounting, spin });
+    sqpoll::attach(call.thread, name, lease, SqpollGrant { accounting, spin })?;
     poller.apply(call.thread);
     if let AccountingTarget::Context { id, generation } = target {
         let who = ContextRef::new(id as u32, generation as u32);

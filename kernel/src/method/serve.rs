@@ -65,6 +65,8 @@ pub enum Answer {
     Pending,
     /// It goes on with this.
     Work(Job),
+    /// It is carried out once more when interrupts have been taken. Until now only requests of others have ended.
+    Again,
 }
 
 impl Answer {
@@ -242,7 +244,7 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
         let Some(place) = place else { break };
         service.accept_read(1);
         handle(thread, &request, place, turn);
-        if turn.heavy {
+        if turn.heavy || turn.paused {
             break;
         }
     }
@@ -267,7 +269,7 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
     Err(CapError::UnsupportedSqeVersion)
 }
 
-fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
+pub(super) fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
     let object = find(thread, request);
     if let Verdict::Refuse(status, error) = judge(request, &object, thread) {
         thread.note_outcome(true);
@@ -291,6 +293,13 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
             call.turn.paused = true;
             if let Some(place) = call.place.take() {
                 *thread.work.lock() = Some(Work::Request(*request, place, job, seen));
+            }
+            return;
+        }
+        Ok(Answer::Again) => {
+            call.turn.paused = true;
+            if let Some(place) = call.place.take() {
+                *thread.work.lock() = Some(Work::Again(*request, place));
             }
             return;
         }

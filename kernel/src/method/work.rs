@@ -9,7 +9,7 @@
 
 use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
-use super::serve::{Turn, drain};
+use super::serve::{Turn, drain, handle};
 use crate::arch::{AddressSpace, cpu};
 use crate::devices;
 use crate::measure::{self, Stretch};
@@ -69,6 +69,8 @@ impl Job {
 pub enum Work {
     /// A request, where its completion goes, and what was seen before it.
     Request(CapSqeV2, CqPlace, Job, Seen),
+    /// A request that is carried out once more, and where its completion goes.
+    Again(CapSqeV2, CqPlace),
     /// To end.
     End(Ending),
 }
@@ -113,10 +115,28 @@ pub fn work_on(thread: &'static Thread) -> Piece {
                 Piece::More
             }
         },
+        Some(Work::Again(..)) => {
+            let again = work.take();
+            drop(work);
+            let mut turn = Turn::default();
+            if let Some(Work::Again(request, place)) = again {
+                handle(thread, &request, place, &mut turn);
+            }
+            wake_target(&turn);
+            Piece::More
+        }
         None => {
             drop(work);
             serve_on(thread)
         }
+    }
+}
+
+/// A thread that has what it waited for is woken: whoever asked has more to do.
+fn wake_target(turn: &Turn) {
+    if let Some(target) = turn.target {
+        visible::others_act();
+        wakeup::wake(target);
     }
 }
 
@@ -133,11 +153,12 @@ pub fn finish_spaces() {
 fn serve_on(thread: &'static Thread) -> Piece {
     let Waiting::Serving(serving) = thread.inbox.lock().waiting else { return Piece::Over { yields: false } };
     let mut turn = Turn::default();
-    let drained = drain(thread, SqOwner::Syscall, serving.left, &mut turn);
-    if let Some(target) = turn.target {
-        visible::others_act();
-        wakeup::wake(target);
-    }
+    // One that did not enter by itself has only begun something.
+    let drained = match serving.left {
+        0 => Ok(()),
+        left => drain(thread, SqOwner::Syscall, left, &mut turn),
+    };
+    wake_target(&turn);
     let mut inbox = thread.inbox.lock();
     let yields = serving.yields || turn.yields;
     if turn.paused {
@@ -189,7 +210,7 @@ impl Ending {
         let phase = match work.take() {
             Some(Work::End(ending)) => return *work = Some(Work::End(ending)),
             Some(Work::Request(_, _, Job::Spawn(job), _)) => Phase::Undo(job),
-            Some(Work::Request(..)) | None => Phase::Tell,
+            Some(Work::Request(..) | Work::Again(..)) | None => Phase::Tell,
         };
         *work = Some(Work::End(Self { code, phase }));
     }

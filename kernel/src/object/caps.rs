@@ -71,11 +71,11 @@ pub enum Object {
     PolicyService,
     /// Having realtime islands admitted.
     RealtimeIslands {
-        /// For so much of one CPU.
-        percent: u8,
+        /// For so much of one CPU in all: more than 100 is on several.
+        percent: u16,
     },
     /// A realtime island, by its name, and what its process may have of one CPU in islands, in percent.
-    RealtimeIsland(IslandName, u8),
+    RealtimeIsland(IslandName, u16),
 }
 
 /// A realtime island's name: its number, and how often it had been adjusted.

@@ -235,7 +235,7 @@ fn tell_all(here: &PerCpu) -> bool {
     while let Some(untold) = here.take_untold() {
         match untold {
             Untold::Waiter(context, waiter) => tell(context, waiter),
-            Untold::UsedUp(context, holder, policy) => deal_with(context, holder, policy),
+            Untold::UsedUp(context, owner, policy) => deal_with(context, owner, policy),
         }
         told = true;
     }
@@ -315,21 +315,21 @@ pub fn handle_faults(who: ContextRef, endpoint: u32) {
     debug_assert!(noted.is_ok(), "more contexts have been granted than there can be");
 }
 
-/// The context `context`, which `holder` ran on, is used up, and its policy is not the core's to carry out. Nothing is locked.
+/// The context `context`, which is the thread `owner`'s, is used up, and its policy is not the core's to carry out. Nothing is locked.
 #[cold]
-fn deal_with(context: ContextRef, holder: ThreadRef, policy: Overrun) {
+fn deal_with(context: ContextRef, owner: ThreadRef, policy: Overrun) {
     match islands::used_up(context, policy) {
         UsedUp::Nothing | UsedUp::Leave(_) => {}
         UsedUp::Fault => {
             let handlers = HANDLERS.lock();
             let handler = handlers.iter().find(|(who, _)| who.id() == context.id()).map(|(_, to)| *to);
             drop(handlers);
-            match (handler, thread::find(holder)) {
+            match (handler, thread::find(owner)) {
                 (Some(endpoint), _) => {
                     let (id, generation) = (u64::from(context.id()), u64::from(context.generation()));
-                    post_notice(endpoint, [id, generation, u64::from(holder.index()), arch::now().get()]);
+                    post_notice(endpoint, [id, generation, u64::from(owner.index()), arch::now().get()]);
                 }
-                (None, Some(thread)) => dispatch::kill(thread, holder),
+                (None, Some(thread)) => dispatch::kill(thread, owner),
                 (None, None) => {}
             }
         }

@@ -51,6 +51,13 @@ pub fn current(here: &PerCpu) -> &'static Thread {
     here.current.get()
 }
 
+/// Whether this CPU runs `thread`, which can go on with a request when interrupts have been taken. A poller carries requests of another
+/// thread out.
+#[cold]
+pub fn runs_here(thread: &Thread) -> bool {
+    core::ptr::eq(current(mine()), thread)
+}
+
 /// What the CPU says it runs is what its core says runs.
 ///
 /// # Panics

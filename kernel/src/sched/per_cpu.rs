@@ -70,7 +70,7 @@ impl Default for Settings {
 pub(super) enum Untold {
     /// The thread waited for something to happen to it.
     Waiter(ContextRef, ThreadRef),
-    /// The thread has used it up, and this is what its owner wants to happen.
+    /// It is used up, and this is what is to happen to the thread whose it is.
     UsedUp(ContextRef, ThreadRef, Overrun),
 }
 
@@ -377,12 +377,12 @@ impl PerCpu {
     fn push_overran(
         &self,
         core: &mut Core,
-        Overran { context, waiter, policy, depleted, seat, .. }: Overran,
+        Overran { context, waiter, policy, depleted, owner, .. }: Overran,
     ) {
         if let Some(waiter) = waiter {
             self.push_untold(core, Untold::Waiter(context, waiter));
         }
-        let used_up = Untold::UsedUp(context, seat.thread(), policy);
+        let used_up = Untold::UsedUp(context, owner, policy);
         let acts = match policy {
             Overrun::Fault | Overrun::Shutdown => true,
             Overrun::Notify => islands::any(),

@@ -23,7 +23,7 @@ use crate::object::inbox::{Posted, Waiting};
 use crate::object::thread::{self, Thread};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use heapless::Vec;
-use mainspring_abi::ring::CapSqeV2;
+use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_driver::leases::RingId;
 use mainspring_driver::sqpoll::{NotStarted, Poller, PollerStep, Stopped};
@@ -83,8 +83,16 @@ enum Look {
     Over,
 }
 
-/// `poller`, which was granted the CPU of `lease` and has not started yet, is to poll the ring of `owner`.
-pub fn attach(owner: &Thread, poller: ThreadRef, lease: LeaseRef, grant: SqpollGrant) {
+/// `poller`, which was granted the CPU of `lease` and has not started yet, is to poll the ring of `owner`. Refused while pollers whose
+/// leases are over, and which have not come to their ends, are as many as there can be.
+pub fn attach(
+    owner: &Thread,
+    poller: ThreadRef,
+    lease: LeaseRef,
+    grant: SqpollGrant,
+) -> Result<(), CapError> {
+    let polled = Polled { lease, owner: owner.name(), poller };
+    RINGS.lock().push(polled).map_err(|_| CapError::QuotaExceeded)?;
     *owner.polling.lock() = Some(Polling {
         sqpoll: Sqpoll::default(),
         poller: Poller::new(poller),
@@ -93,8 +101,7 @@ pub fn attach(owner: &Thread, poller: ThreadRef, lease: LeaseRef, grant: SqpollG
         left: None,
     });
     owner.set_polled(true);
-    let noted = RINGS.lock().push(Polled { lease, owner: owner.name(), poller });
-    debug_assert!(noted.is_ok(), "more rings are polled than there are leases");
+    Ok(())
 }
 
 /// Whether the ring of `owner` is polled, or is about to be.

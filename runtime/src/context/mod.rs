@@ -414,8 +414,8 @@ impl SchedulingContext {
         Ok(adjusted?)
     }
 
-    /// With [`Depleted::Fault`]: called each time that the budget is used up, with the number of the task that ran on it
-    /// ([`Cx::thread_number`]), by whichever thread finds that. It must not wait. If it panics, only the panic hook hears of it.
+    /// With [`Depleted::Fault`]: called each time that the budget is used up, with the number of the task whose it is
+    /// ([`Cx::thread_number`]: the one that ran on it, or the first that has lent it), by whichever thread finds that. It must not wait. If it panics, only the panic hook hears of it.
     pub fn on_fault(&self, told: impl Fn(usize) + Send + Sync + 'static) {
         calls::count_poll();
         self.rt.faults.set(self.who.id(), Arc::new(told));

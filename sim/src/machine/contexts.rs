@@ -287,12 +287,12 @@ impl Machine<'_> {
 
     /// Does what the owners of overrun contexts want to happen.
     pub(super) fn deal_with_overruns(&mut self) {
-        while let Some(Overran { seat, context, policy, depleted, waiter, .. }) = self.overruns.pop() {
-            let thread = seat.thread().index() as usize;
+        while let Some(Overran { owner, context, policy, depleted, waiter, .. }) = self.overruns.pop() {
+            let thread = owner.index() as usize;
             if let Some(waiter) = waiter {
                 self.wake_if_parked(waiter);
             }
-            if !depleted || self.threads[thread].identity != seat.thread() {
+            if !depleted || self.threads[thread].identity != owner {
                 continue;
             }
             match self.with_islands(|islands, machine| islands.used_up(machine, context, policy)) {

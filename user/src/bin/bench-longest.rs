@@ -8,7 +8,7 @@ extern crate alloc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use mainspring_abi::kernel::{ISLAND_NODES, MAPPINGS, MAX_MESSAGE, MOST_WOKEN, ReceivedCall, SQ_ENTRIES};
-use mainspring_abi::ring::CapSqeV2;
+use mainspring_abi::ring::{CapSqeV2, QosFlags};
 use mainspring_user::caps::{
     self, Context, Grant, IslandNode, IslandSpec, PolicyChange, Session, Thread, ThreadOptions,
 };
@@ -30,6 +30,12 @@ const CHANGES: u32 = 16;
 const TREATED: u32 = 64;
 /// The most threads of a process.
 const THREADS: u32 = 128;
+/// Processes that call, calls that each may have at an endpoint, and calls that can be received there.
+const CALLERS: usize = 24;
+const CALLS: u32 = 16;
+const RECEIVED: u32 = 64;
+/// How soon such a call is late.
+const LATE: u64 = 200 * MS;
 const GRANTS: &[&str] = &["console", "timer", "threads", "control", "park", "memory", "info", "processes"];
 
 /// Makes this program as large as none of the others is.
@@ -47,6 +53,7 @@ fn main() -> i64 {
         "woken" => return woken_early(),
         "maker" => return maker(),
         "faults" => return faults(),
+        "late" => return late(),
         _ => return 0,
     }
     islands();
@@ -55,6 +62,8 @@ fn main() -> i64 {
     objects();
     rings();
     messages();
+    late_calls();
+    servers_at_fault();
     case("spawn", || process("at once", 0));
     case("spawn-killed", || process("maker", 3 * MS));
     case("kill-full", || process("full", 400 * MS));
@@ -260,6 +269,69 @@ fn messages() {
         assert_eq!(len, Ok(MAX_MESSAGE as u32), "the server answers");
     });
     assert_eq!(server.join(), Ok(0));
+}
+
+/// A server comes to an endpoint where as many calls wait as a family can make, each of which is too late to be of use.
+fn late_calls() {
+    let mut callers = Vec::new();
+    while callers.len() < CALLERS
+        && let Ok(child) =
+            caps::start_with("bench-longest", "late", GRANTS, &[("call:x", caps::need("call:x"))])
+    {
+        callers.push(child);
+    }
+    assert!(callers.len() >= CALLERS / 2, "{} processes", callers.len());
+    caps::sleep(2 * LATE).expect("within the quota");
+    let mut buffer = [0; HEAD];
+    case("late-calls", || {
+        let nothing_comes = client::submit(caps::receive_request(caps::need("serve:x"), &mut buffer));
+        assert_eq!(client::enter(0, 0), Ok(0));
+        assert_eq!(client::cancel(nothing_comes.expect("room")), Err(CapError::Cancelled));
+    });
+    for child in callers {
+        assert_eq!(child.wait(), Ok(0));
+        child.detach().expect("a handle can be dropped");
+    }
+}
+
+/// As many calls as one process may have at an endpoint, each of which is dropped when its turn comes too late.
+fn late() -> i64 {
+    let deadline_ns = caps::now() + LATE;
+    let call = || CapSqeV2 {
+        deadline_ns,
+        qos_flags: QosFlags::DROP_IF_LATE.bits(),
+        ..client::request(caps::need("call:x"), 0, &[], &mut [])
+    };
+    let calls: Vec<_> = (0..CALLS).map(|_| client::submit(call()).expect("room")).collect();
+    client::enter(CALLS, u64::MAX).expect("all are dropped");
+    let dropped = |call| client::wait(call) == Err(CapError::DeadlineExpired);
+    i64::from(!calls.into_iter().all(dropped))
+}
+
+/// A call comes to an endpoint where as many receive as there is room for, none of which has room for the call.
+fn servers_at_fault() {
+    let serve = || {
+        let mut buffer = [0; HEAD];
+        let receives = (0..CALLS).map(|_| caps::receive_request(caps::need("serve:x"), &mut buffer));
+        let receives: Vec<_> = receives.map(|one| client::submit(one).expect("room")).collect();
+        client::enter(CALLS, u64::MAX).expect("all fail");
+        let fails = |one| client::wait(one) == Err(CapError::BadAddress);
+        i64::from(!receives.into_iter().all(fails))
+    };
+    let start = |_| caps::spawn(ThreadOptions::default(), serve).expect("within the quota");
+    let servers: Vec<_> = (0..RECEIVED / CALLS).map(start).collect();
+    caps::sleep(20 * MS).expect("within the quota");
+    let from = Context(caps::need("context:b"));
+    from.bind().expect("it is free");
+    case("servers-at-fault", || {
+        let nobody = caps::call_endpoint_for(caps::need("call:x"), &[1; 8], &mut [], MS);
+        assert_eq!(nobody, Err(CapError::TimedOut));
+    });
+    from.unbind().expect("it is this thread's");
+    for server in servers {
+        assert_eq!(server.join(), Ok(0));
+        server.detach().expect("a handle can be dropped");
+    }
 }
 
 /// A process of this program that does `how`, killed after so long or waited for.

@@ -208,8 +208,11 @@ impl Contexts {
     /// The record that `who` names, if the name can be used.
     pub(super) fn live(&self, who: ContextRef) -> Result<usize, ContextError> {
         let Some(index) = self.find(who.id()) else {
-            let given = who.id() != 0 && who.id() <= self.last_id;
-            return Err(if given { ContextError::Forgotten(who) } else { ContextError::Unknown(who) });
+            return Err(if self.was_given(who.id()) {
+                ContextError::Forgotten(who)
+            } else {
+                ContextError::Unknown(who)
+            });
         };
         let record = &self.records[index];
         if who.generation() != record.generation {
@@ -332,10 +335,18 @@ impl Contexts {
         }
     }
 
-    /// Whether the context with number `id` is gone.
+    /// Whether the context with number `id` is gone, forgotten or not.
     #[must_use]
     pub fn is_gone(&self, id: u32) -> bool {
-        self.find(id).is_some_and(|index| matches!(self.records[index].phase, Phase::Ended(_)))
+        match self.find(id) {
+            Some(index) => matches!(self.records[index].phase, Phase::Ended(_)),
+            None => self.was_given(id),
+        }
+    }
+
+    /// Whether there has been a context with number `id`.
+    fn was_given(&self, id: u32) -> bool {
+        id != 0 && id <= self.last_id
     }
 
     /// Grants another budget, period and deadline. The machine has admitted them.

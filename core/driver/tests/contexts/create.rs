@@ -347,6 +347,8 @@ fn a_full_table_forgets_what_has_ended_and_never_a_number() {
     assert_eq!((first.id(), second.id(), third.id()), (1, 2, 3));
     let now = rig.machine.now;
     assert_eq!(rig.contexts.info(&mut rig.machine, now, first), Err(ContextError::Forgotten(first)));
+    assert!(rig.contexts.is_gone(first.id()), "who keeps its number finds out that it is gone");
+    assert!(!rig.contexts.is_gone(second.id()) && !rig.contexts.is_gone(third.id() + 1));
     assert!(rig.contexts.info(&mut rig.machine, now, second).is_ok());
     assert!(rig.contexts.info(&mut rig.machine, now, third).is_ok());
 }

@@ -2,6 +2,7 @@
 
 use crate::rig::{Rig, ms};
 use mainspring_driver::contexts::{CallEnd, Drained, NoticeWait, RevokeReason, WaitError};
+use mainspring_sched::Overran;
 use mainspring_sched::context::{ContextSpec, Notice};
 
 fn drain(rig: &mut Rig, who: mainspring_abi::ContextRef) -> [Option<Notice>; 2] {
@@ -28,6 +29,29 @@ fn depletions_coalesce_and_are_drained_from_a_thread_and_from_rest() {
     assert_eq!(rig.contexts.unbind(&mut rig.machine, thread), Some(who));
     let [Some(depleted), None] = drain(&mut rig, who) else { panic!("it was used up again") };
     assert_eq!((depleted.coalesced, depleted.sequence), (1, 3), "the count goes on over drains");
+}
+
+/// A server that uses a loan up is not the one whose time it was: what a policy does to a thread is its caller's.
+#[test]
+fn what_overran_on_loan_is_the_callers() {
+    let mut rig = Rig::new(1, 3);
+    rig.run(1);
+    assert!(rig.receive(1));
+    rig.bound(0, &[0]);
+    rig.run(0);
+    assert!(rig.call(0, 1).is_ok());
+    rig.run(1);
+    rig.advance(ms(14));
+    let (caller, server) = (rig.name(0), rig.name(1));
+    let used_up = |overran: &&Overran| overran.depleted;
+    let by: Vec<_> =
+        rig.machine.overruns.iter().filter(used_up).map(|one| (one.seat.thread(), one.owner)).collect();
+    assert!(!by.is_empty() && by.iter().all(|one| *one == (server, caller)), "{by:?}");
+    rig.end_call(0, CallEnd::Reply);
+    rig.machine.overruns.clear();
+    rig.run(0);
+    rig.advance(ms(14));
+    assert!(rig.machine.overruns.iter().all(|one| (one.seat.thread(), one.owner) == (caller, caller)));
 }
 
 //= ARCH:notify.waiter

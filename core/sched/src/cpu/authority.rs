@@ -19,6 +19,9 @@ use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
 pub struct Overran {
     /// The thread that ran on it.
     pub seat: Seat,
+    /// The thread whose it is: the first that has lent it, or the one that ran on it. What its policy does to a thread is done to this
+    /// one: a server does not end because its caller's time did.
+    pub owner: ThreadRef,
     /// Which.
     pub context: ContextRef,
     /// It is used up.

@@ -122,6 +122,11 @@ mod sched {
 
         pub fn count_expired_request() {}
 
+        /// Nothing goes on in pieces here.
+        pub fn runs_here(_: &Thread) -> bool {
+            false
+        }
+
         pub fn lends_to(_: &Thread, _: mainspring_abi::ThreadRef) -> Option<bool> {
             Some(false)
         }

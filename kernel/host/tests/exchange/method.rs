@@ -25,6 +25,7 @@ pub mod work {
 
     pub enum Work {
         Request(CapSqeV2, CqPlace, Job, Seen),
+        Again(CapSqeV2, CqPlace),
     }
 }
 

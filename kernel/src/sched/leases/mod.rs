@@ -14,11 +14,11 @@
 
 mod machine;
 
-use super::dispatch::carry_out;
+use super::dispatch::{arm, carry_out, current};
 use super::idle::After;
 use super::machine::Kernel;
 use super::per_cpu::{PerCpu, per_cpus};
-use super::{contexts, sqpoll, visible};
+use super::{contexts, sqpoll, stretch, visible};
 use crate::arch::cpu::MAX_CPUS;
 use crate::arch::{self, LapicTimer};
 use crate::method::{post_notice, wire_end};
@@ -206,6 +206,13 @@ pub fn before_user_mode(here: &'static PerCpu, after: After) {
         let decision = here.lock().resched(here, Stop::Nothing);
         // The thread that ran may have run elsewhere meanwhile.
         carry_out(here, decision, None, after);
+        // As many were moved as fit one stretch.
+        arm(here);
+        let chosen = current(here);
+        let name = chosen.name();
+        if let Some(decision) = stretch::between(here, chosen) {
+            carry_out(here, decision, Some(name), after);
+        }
         here.raise_lease_work();
     }
 }

@@ -209,7 +209,7 @@ impl ContextMachine for Seen<'_> {
             self.aftermath.contexts.push(overran.context.id());
         }
         if is_fault(&overran) {
-            self.aftermath.faults.push((overran.context.id(), overran.seat.thread().index()));
+            self.aftermath.faults.push((overran.context.id(), overran.owner.index()));
         }
     }
 

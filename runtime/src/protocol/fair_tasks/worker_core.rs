@@ -87,7 +87,7 @@ impl WorkerCore {
         self.busy.store(busy, Ordering::Relaxed);
         self.has_contexts.store(core.cpu.contexts() != 0, Ordering::Relaxed);
         if let Some(overran) = core.cpu.take_overrun() {
-            let fault = is_fault(&overran).then(|| overran.seat.thread().index());
+            let fault = is_fault(&overran).then(|| overran.owner.index());
             if overran.waiter.is_some() || fault.is_some() {
                 core.untold.push(Untold { context: overran.context.id(), fault });
                 self.has_untold.store(true, Ordering::Relaxed);

@@ -38,6 +38,7 @@ pub fn cases(first: Context, second: Context) {
     own_context(first, second);
     timeout(first);
     donated_notice(first);
+    fault_on_loan(first);
     revoked(first);
     server_killed(first);
     caller_killed(first);
@@ -420,6 +421,39 @@ fn donated_notice(of: Context) {
     made.revoke().expect("it is there");
     RELEASE.store(false, Ordering::Relaxed);
     say!("scheduling-context: endpoint_donated_notification=ok");
+}
+
+/// A server that uses a loan up whose policy is a fault goes on: the thread that ends is the one whose context it is.
+fn fault_on_loan(of: Context) {
+    let made =
+        of.create(Grant { overrun: OverrunPolicy::Fault, ..SMALL }).expect("less than its creator has");
+    let used_up = || info(made).depletions > 0;
+    let mut tries = 0;
+    while !used_up() {
+        tries += 1;
+        assert!(tries < 50, "its server never used it up");
+        RELEASE.store(false, Ordering::Relaxed);
+        let caller = on_its_cpu(made, move || {
+            made.bind().expect("it is free");
+            let _ = call("call:d", WAIT);
+            made.unbind().expect("the caller has its context back");
+            0
+        });
+        for _ in 0..100 {
+            if used_up() {
+                break;
+            }
+            caps::sleep(MS / 4).expect("within the quota");
+        }
+        let due = if used_up() { -1000 } else { 0 };
+        RELEASE.store(true, Ordering::Release);
+        assert_eq!(ended(caller), due, "the fault is another's");
+    }
+    assert_eq!(call("call:d", b'-'), Ok(0), "the server goes on");
+    assert!(!info(made).bound && !info(made).lent, "nobody has it any more");
+    made.revoke().expect("it is there");
+    RELEASE.store(false, Ordering::Relaxed);
+    say!("scheduling-context: endpoint_fault=ok");
 }
 
 /// A context that is revoked while it is lent is gone for both; the call goes on.
