@@ -44,7 +44,7 @@ pub fn admit(args: &AdmitArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Of how many contexts the worst responses are shown without being asked for: each takes a search of its own.
+/// How many contexts a report shows worst responses for without being asked: each takes a search of its own.
 const SHOWN_RESPONSES: usize = 64;
 
 fn judge(name: &str, workload: &Workload, all_responses: bool) -> Result<AdmissionReport, RunError> {

@@ -677,7 +677,7 @@ fn time(text: &str) -> Result<Nanos, BadValue> {
     parse_duration(text).map_err(BadValue::Time)
 }
 
-/// A whole number, of which `which` says more.
+/// A whole number; `which` says in an error what it has to be.
 fn number<N: FromStr>(text: &str, which: &'static str) -> Result<N, BadValue> {
     text.trim().parse().map_err(|_| BadValue::Number(which))
 }

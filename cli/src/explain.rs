@@ -26,12 +26,12 @@ pub fn explain(args: &ExplainArgs, output: Output) -> Result<(), Failure> {
 }
 
 fn answer(args: &ExplainArgs, record: &[u8]) -> Result<String, ExplainError> {
-    let told = || explain::told(record);
+    let summary = || explain::summary(record);
     if let Some(number) = args.miss {
-        return of_miss(record, &told()?, number);
+        return of_miss(record, &summary()?, number);
     }
     if let Some(thread) = &args.worst {
-        let (from, to) = explain::worst(&told()?, thread)?;
+        let (from, to) = explain::worst(&summary()?, thread)?;
         let spent = explain::spent(record, thread, from, to)?;
         return Ok(format!("the longest job of {thread} took {}\n{spent}", instant((to - from).get())));
     }
@@ -47,8 +47,8 @@ fn answer(args: &ExplainArgs, record: &[u8]) -> Result<String, ExplainError> {
 }
 
 /// A miss: whose, what became of it, what its thread did from the release to the deadline, and why it was not done then.
-fn of_miss(record: &[u8], told: &Report, number: u64) -> Result<String, ExplainError> {
-    let miss = explain::miss(told, number)?;
+fn of_miss(record: &[u8], summary: &Report, number: u64) -> Result<String, ExplainError> {
+    let miss = explain::miss(summary, number)?;
     let Miss { thread, context, release_ns, time_ns, .. } = miss;
     let name = thread.as_deref().unwrap_or_default();
     let whose = context
@@ -57,7 +57,7 @@ fn of_miss(record: &[u8], told: &Report, number: u64) -> Result<String, ExplainE
     let (release, due) = (instant(*release_ns), instant(*time_ns));
     let mut text = format!(
         "miss {number} of {}: {whose}, released at {release}, due at {due}: {}",
-        told.misses_total,
+        summary.misses_total,
         miss.kind.name()
     );
     if let Some(finish) = miss.finish_ns {

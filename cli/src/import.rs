@@ -78,7 +78,7 @@ fn checked(name: &str, text: &str) -> Result<Workload, Failure> {
         .map_err(|errors| Failure::Load(vec![LoadError::Invalid(errors)]))
 }
 
-/// Where the workload goes, if not to standard output. A recording is not replaced by what is made of it.
+/// Where the workload goes, if not to standard output. The output never replaces the recording.
 fn target(args: &ImportArgs) -> Result<Option<Target>, Failure> {
     let Some(path) = &args.output else { return Ok(None) };
     let target = Target::resolve(path)?;

@@ -14,10 +14,10 @@ use mainspring_record::ReplayError;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_record::jobs::{Jobs, number};
 use mainspring_record::report::RecordReport;
-use mainspring_record::verify::verify_told;
+use mainspring_record::verify::verify_with_summary;
 use mainspring_report::{
     ContextReport, EndpointReport, IslandReport, LeaseReport, Miss, Report, RingReport, SyncReport,
-    ThreadReport, told,
+    ThreadReport, summary,
 };
 use mainspring_workload::Workload;
 use std::collections::{HashMap, HashSet};
@@ -144,11 +144,11 @@ pub fn report(
     if let Some(out) = out {
         Recorder::new(Box::new(out), &header)
             .and_then(|recorder| log().map(|log| (recorder, log)).map_err(std::io::Error::other))
-            .and_then(|(recorder, log)| log.write(recorder, &digest, &told(&report)))
+            .and_then(|(recorder, log)| log.write(recorder, &digest, &summary(&report)))
             .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
     }
     // The record is written by now, so that a fault can be reported with it.
-    let fault = if args.verify { verify_told(&header, log()?, Some(&report)).err() } else { None };
+    let fault = if args.verify { verify_with_summary(&header, log()?, Some(&report)).err() } else { None };
     Ok(Reported { report, fault })
 }
 

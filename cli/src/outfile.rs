@@ -106,7 +106,7 @@ fn beside(path: &Path, permissions: Option<&Permissions>) -> io::Result<(File, P
     let mut taken = io::ErrorKind::AlreadyExists.into();
     for n in 0..MAX_NAMES {
         let temporary = directory(path).join(format!(".mainspring-{}-{n}.tmp", process::id()));
-        // A signal between the two would find a file that nobody has listed.
+        // A signal between the two would find a file that is not listed.
         let mut listed = TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner);
         match File::create_new(&temporary) {
             Ok(file) => {

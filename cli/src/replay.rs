@@ -7,8 +7,8 @@ use crate::output::Output;
 use mainspring_record::Log;
 use mainspring_record::file::{RecordError, RecordReader};
 use mainspring_record::replay::{self, ReplayError};
-use mainspring_record::verify::verify_told;
-use mainspring_report::read_told;
+use mainspring_record::verify::verify_with_summary;
+use mainspring_report::read_summary;
 use std::io::Read;
 
 /// Makes the decisions of a flight record again, and says that they were the same.
@@ -24,8 +24,8 @@ pub fn replay(args: &ReplayArgs, output: Output) -> Result<(), Failure> {
         let reader = RecordReader::new(bytes.as_slice()).map_err(|error| bad(error.into()))?;
         let header = reader.header().clone();
         let log = Log::read(reader).map_err(|error| bad(error.into()))?;
-        let told = read_told(log.told());
-        verify_told(&header, log, told.as_ref())
+        let summary = read_summary(log.summary());
+        verify_with_summary(&header, log, summary.as_ref())
             .map_err(|error| Failure::Verify { name: name.clone(), error })?;
         (same, ", verified")
     } else {

@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
         machine => {
             let live = args.live.map(Live::start).transpose()?;
             if let Some(live) = &live {
-                // Whoever asks for it wants to know, also with --quiet.
+                // It was asked for, so its address is shown also with --quiet.
                 output.insist(format_args!(
                     "live: {}\nlive: mainspring top {}",
                     live.url(),

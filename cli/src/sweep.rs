@@ -308,7 +308,7 @@ fn run_all(
                 while let Some(&place) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = run_one(args, name, variants, place);
                     let failed = result.is_err();
-                    // Nobody listens any more after the first failure.
+                    // No receiver is left after the first failure.
                     if sender.send((place, result)).is_err() || failed {
                         next.store(todo.len(), Ordering::Relaxed);
                         return;
@@ -377,7 +377,7 @@ fn write_records(
 }
 
 fn worst(results: &[Result]) -> Option<&Result> {
-    // Of equally bad ones the first.
+    // The first of equally bad ones.
     results.iter().rev().max_by_key(|result| result.badness())
 }
 

@@ -44,7 +44,7 @@ pub struct Entry {
     pub name: String,
     /// The command line, for people.
     pub command: Vec<String>,
-    /// Whose it is.
+    /// The user that it belongs to.
     pub uid: u32,
     /// The process that supervises it.
     pub owner: Identity,
@@ -198,7 +198,7 @@ impl Registry {
         entry.tree().kill().map_err(failed)?;
         entry.groups.remove()?;
         let locked = self.lock()?;
-        // A file that is no entry is nobody's reason to leave its own behind.
+        // A file that is no entry does not keep a process from removing its own.
         let mut others = self.readable()?;
         let Some(own) = others.iter().position(|other| other.id == entry.id) else { return Ok(()) };
         // The entry of the file may know more of what was enabled than ours: another grant may have left it that.
@@ -326,7 +326,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Entry, HostError> {
     Ok(entry)
 }
 
-/// A registry of which this process holds the lock.
+/// A registry whose lock this process holds.
 #[derive(Debug)]
 pub struct Locked<'a> {
     registry: &'a Registry,

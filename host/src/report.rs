@@ -123,7 +123,7 @@ fn context(entry: &Entry, usage: &Usage, wall_ns: u64) -> ContextReport {
 
 impl ExecReport {
     /// The report that other machines have, as far as there is anything to say: what `mainspring report` shows and makes pages of.
-    /// `blank` is that of a machine that decided nothing.
+    /// `blank` is the report of a machine that decided nothing.
     #[must_use]
     pub fn in_full(&self, blank: Report) -> Report {
         let row = ThreadReport {

@@ -39,7 +39,7 @@ pub enum ImportError {
         /// What was expected there.
         expected: &'static str,
     },
-    /// A `perf.data` file has what is not read here.
+    /// A `perf.data` file has a part that is not read here.
     Unsupported {
         /// What.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum ImportError {
     },
     /// It is more than a workload can say.
     TooMuch {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
         /// How many at most.
         most: u64,

@@ -21,7 +21,7 @@ pub struct Task {
     pub prio: i32,
 }
 
-/// Who woke a thread.
+/// What woke a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waker {
     /// This thread, by itself.
@@ -37,20 +37,20 @@ pub enum Waker {
 pub enum Kind {
     /// A CPU changes threads.
     Switch {
-        /// Who ran.
+        /// The thread that ran.
         prev: Task,
         /// Whether that thread could have gone on.
         runnable: bool,
         /// Whether that thread has ended.
         ended: bool,
-        /// Who runs.
+        /// The thread that runs next.
         next: Task,
     },
     /// A thread becomes ready.
     Waking {
-        /// Which.
+        /// The thread.
         who: Task,
-        /// By whom.
+        /// What woke it.
         by: Waker,
     },
 }

@@ -16,7 +16,7 @@ pub enum Act {
     Wait {
         /// How long.
         ns: u64,
-        /// By whom.
+        /// What ended it.
         by: Waker,
     },
 }

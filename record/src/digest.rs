@@ -15,7 +15,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Of no decision.
+    /// The digest of no decision.
     #[must_use]
     pub fn new() -> Self {
         Self(OFFSET)

@@ -50,7 +50,7 @@ pub enum ExplainError {
         name: String,
     },
     /// The record does not tell of misses and jobs.
-    NotTold,
+    NoSummary,
     /// The run was over before that time.
     AfterEnd {
         /// When it ended.
@@ -76,7 +76,7 @@ impl fmt::Display for ExplainError {
             Self::NoJobs { name } => {
                 write!(f, "no job of {name} ended; only threads with `every` steps have jobs")
             }
-            Self::NotTold => {
+            Self::NoSummary => {
                 f.write_str("the record does not tell of misses and jobs; ask for --thread and --at")
             }
             Self::AfterEnd { end } => {
@@ -174,14 +174,14 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
     let bound = |history: &History| lost.map_or(0, |(who, ..)| history.times_bound(who));
     let bound_before = bound(&history);
     let next = next_change(&mut replay, &mut history, at)?;
-    // A context that somebody gets again was not revoked.
+    // A context that a thread gets again was not revoked.
     let mut bound_again = bound(&history) > bound_before;
     replay.look_through_rest(|event| {
         if let (Event::Bind(_, context), Some((who, ..))) = (event, lost) {
             bound_again |= context.who() == who;
         }
     })?;
-    scene.told = replay.told();
+    scene.summary = replay.summary();
     if let Some(place) = &mut place {
         place.context = scene.context_of(index);
     }
@@ -224,24 +224,24 @@ pub fn spent(input: impl Read, thread: &str, from: Nanos, to: Nanos) -> Result<S
     Spent::of(input, thread, from, to)
 }
 
-/// What the machine told at the end of its record.
-pub fn told(input: impl Read) -> Result<Report, ExplainError> {
+/// The summary that the record ends with.
+pub fn summary(input: impl Read) -> Result<Report, ExplainError> {
     let mut replay = Replay::new(input)?;
     replay.check_rest()?;
-    replay.told().ok_or(ExplainError::NotTold)
+    replay.summary().ok_or(ExplainError::NoSummary)
 }
 
 /// Miss `number` of a run, from 1.
-pub fn miss(told: &Report, number: u64) -> Result<&Miss, ExplainError> {
+pub fn miss(summary: &Report, number: u64) -> Result<&Miss, ExplainError> {
     let row = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-    let none = ExplainError::NoSuchMiss { listed: told.misses.len(), total: told.misses_total };
-    row.and_then(|row| told.misses.get(row)).ok_or(none)
+    let none = ExplainError::NoSuchMiss { listed: summary.misses.len(), total: summary.misses_total };
+    row.and_then(|row| summary.misses.get(row)).ok_or(none)
 }
 
 /// From when to when the job of `thread` went on that took longest.
-pub fn worst(told: &Report, thread: &str) -> Result<(Nanos, Nanos), ExplainError> {
-    let names: Vec<String> = told.threads.iter().map(|row| row.name.clone()).collect();
-    let row = &told.threads[index_of(&names, thread)? as usize];
+pub fn worst(summary: &Report, thread: &str) -> Result<(Nanos, Nanos), ExplainError> {
+    let names: Vec<String> = summary.threads.iter().map(|row| row.name.clone()).collect();
+    let row = &summary.threads[index_of(&names, thread)? as usize];
     let response = row.jobs.as_ref().and_then(|jobs| jobs.response_ns.as_ref());
     let response = response.ok_or_else(|| ExplainError::NoJobs { name: thread.to_owned() })?;
     Ok((Nanos::new(response.max_at_ns), Nanos::new(response.max_at_ns + response.max)))
@@ -269,7 +269,7 @@ impl ThreadState {
         let view = candidate(threads.iter().find(|view| view.thread.index() == index)?.clone());
         let running = threads.iter().find(|other| other.state == State::Running);
         let queue: Vec<Candidate> = cpu.queue().into_iter().map(candidate).collect();
-        // Those ahead: eligible ones before it in order. If it is not eligible itself, every eligible one is ahead.
+        // The threads ahead: the eligible ones before it in order. If it is not eligible itself, every eligible one is ahead.
         let before = queue.iter().take_while(|other| other.view.thread != view.view.thread);
         let behind = queue.iter().skip_while(|other| other.view.thread != view.view.thread).skip(1);
         let ahead: Vec<Candidate> = before

@@ -1,7 +1,7 @@
 //! A run that is followed while it goes on: its decisions are made again as its CPUs record them.
 //!
-//! Conserved: each event of a CPU is replayed once, in that CPU's order. Between CPUs the order is that of time, up to the moment
-//! when the last of them was asked: what happened later waits, since another CPU may not have told yet what came before.
+//! Conserved: each event of a CPU is replayed once, in that CPU's order. Events of different CPUs are replayed in the order of time, up to
+//! the moment when the last CPU was asked. Later events wait, since another CPU may not have shown its earlier ones yet.
 
 use crate::file::{Header, Malformed, RecordError};
 use crate::log::Entry;
@@ -22,16 +22,16 @@ pub struct Following {
     cpus: Vec<Followed>,
 }
 
-/// One CPU's record, as far as it was told.
+/// One CPU's record, as far as it was read.
 #[derive(Debug)]
 struct Followed {
     state: DecodeState,
-    /// The beginning of a record whose end has not been told.
+    /// The beginning of a record whose end has not been read.
     begun: Vec<u8>,
     /// Read, and not replayed yet.
     next: VecDeque<Entry>,
-    /// Up to when it has told what it did.
-    told_until: Nanos,
+    /// Up to when its events are known.
+    known_until: Nanos,
 }
 
 impl Following {
@@ -41,7 +41,7 @@ impl Following {
             state: DecodeState::new(),
             begun: Vec::new(),
             next: VecDeque::new(),
-            told_until: Nanos::ZERO,
+            known_until: Nanos::ZERO,
         };
         let cpus = (0..header.cpus).map(|_| new()).collect();
         Ok(Self { view: View::new(header, None, end)?, cpus })
@@ -49,7 +49,7 @@ impl Following {
 
     /// The next bytes of a CPU's record, which was asked at `asked`. If there are `more`, they may end in the middle of an event.
     pub fn feed(&mut self, cpu: CpuId, asked: Nanos, bytes: &[u8], more: bool) -> Result<(), ReplayError> {
-        let Followed { state, begun, next, told_until } =
+        let Followed { state, begun, next, known_until } =
             self.cpus.get_mut(cpu.index()).ok_or(ReplayError::NoSuchCpu { cpu })?;
         begun.extend_from_slice(bytes);
         let mut at = 0;
@@ -61,13 +61,13 @@ impl Following {
             next.push_back(Entry { now: stamp.now, cpu: stamp.cpu, event, outcome });
         }
         begun.drain(..at);
-        *told_until = if more { state.writer().last().now } else { asked };
+        *known_until = if more { state.writer().last().now } else { asked };
         Ok(())
     }
 
-    /// The frame of the moment up to which every CPU has told what it did; `told` is what the machine knows besides.
-    pub fn frame(&mut self, told: Report) -> Result<Frame, ReplayError> {
-        let at = self.cpus.iter().map(|cpu| cpu.told_until).min().unwrap_or_default();
+    /// The frame of the moment up to which the events of every CPU are known. `summary` is what the CPUs do not know.
+    pub fn frame(&mut self, summary: Report) -> Result<Frame, ReplayError> {
+        let at = self.cpus.iter().map(|cpu| cpu.known_until).min().unwrap_or_default();
         let next = |cpus: &[Followed]| {
             let due = |cpu: &Followed| cpu.next.front().map(|entry| entry.now).filter(|now| *now <= at);
             let times = cpus.iter().enumerate().filter_map(|(cpu, followed)| Some((due(followed)?, cpu)));
@@ -78,7 +78,7 @@ impl Following {
             entry.map_or(Ok(()), |entry| self.view.step(entry))?;
         }
         self.view.now = self.view.now.max(at);
-        self.view.told = Some(told);
+        self.view.summary = Some(summary);
         Ok(self.view.look())
     }
 }

@@ -53,8 +53,8 @@ impl Responses {
 pub struct Jobs {
     /// When the life under way began.
     life: Nanos,
-    /// The job under way: when it was released. Its period is that of the `every` step that ends it, so the multiples are counted
-    /// from here, whatever the periods before.
+    /// The job under way: when it was released. The `every` step that ends it has its period, so the multiples are counted from
+    /// here, whatever the periods before.
     release: Nanos,
     started: Option<Nanos>,
     /// Whether the life is over.
@@ -99,8 +99,8 @@ impl Jobs {
         self.release
     }
 
-    /// The life is over, by the thread itself if it is `done`, else by others. `period` is that of the `every` step
-    /// that would have come next, and `end` the end of the run: what is due after it is not judged. A life ends once.
+    /// The life is over: the thread ended itself if it is `done`, else another thread ended it. `period` is the period of the next
+    /// `every` step, and `end` the end of the run. A job that is due after the end is not judged. A life ends once.
     pub fn end_life(&mut self, now: Nanos, period: Nanos, end: Nanos, done: bool) {
         if std::mem::replace(&mut self.ended, true) {
             return;

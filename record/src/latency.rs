@@ -1,5 +1,5 @@
-//! Wake latencies of one thread: a histogram, filled in batches. A machine may have a hundred thousand threads, most
-//! of which wake now and then, and touching a histogram at each wakeup would cost more than the wakeup.
+//! Wake latencies of one thread: a histogram, filled in batches. A machine may have a hundred thousand threads. Most
+//! wake now and then, and touching a histogram at each wakeup would cost more than the wakeup.
 
 use hdrhistogram::Histogram;
 use mainspring_abi::Nanos;

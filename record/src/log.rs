@@ -23,9 +23,9 @@ pub struct Entry {
 pub struct Log {
     entries: Vec<Entry>,
     end: Nanos,
-    /// Of a file: the digest that its end names, and what its machine tells besides.
+    /// The digest and the summary that a file ends with.
     digest: Option<String>,
-    told: String,
+    summary: String,
 }
 
 impl Log {
@@ -54,8 +54,8 @@ impl Log {
         loop {
             match reader.next_item()? {
                 Item::Record(entry) => entries.push(entry),
-                Item::End(Trailer { end, digest, told, .. }) => {
-                    return Ok(Self { entries, end, digest: Some(digest), told });
+                Item::End(Trailer { end, digest, summary, .. }) => {
+                    return Ok(Self { entries, end, digest: Some(digest), summary });
                 }
             }
         }
@@ -85,18 +85,18 @@ impl Log {
         self.digest.as_deref()
     }
 
-    /// What the machine tells of the run that its CPUs do not know, as JSON of a report.
+    /// What the CPUs do not know of the run, as JSON of a report.
     #[must_use]
-    pub fn told(&self) -> &str {
-        &self.told
+    pub fn summary(&self) -> &str {
+        &self.summary
     }
 
     /// Writes the events as a flight record file, and what the machine tells besides.
-    pub fn write(&self, mut recorder: Recorder<'_>, digest: &str, told: &str) -> io::Result<()> {
+    pub fn write(&self, mut recorder: Recorder<'_>, digest: &str, summary: &str) -> io::Result<()> {
         for Entry { now, cpu, event, outcome } in &self.entries {
             recorder.begin(*now, *cpu, event.borrowed())?;
             recorder.finish(*outcome);
         }
-        recorder.close(self.end, digest, told)
+        recorder.close(self.end, digest, summary)
     }
 }

@@ -5,7 +5,7 @@ use crate::log::{Entry, Log};
 use crate::replay::ReplayError;
 use crate::view::View;
 use mainspring_abi::Nanos;
-use mainspring_report::{Frame, read_told};
+use mainspring_report::{Frame, read_summary};
 use std::vec::IntoIter;
 
 /// A record that is being played back.
@@ -23,7 +23,7 @@ impl Playback {
         let reader = RecordReader::new(record.as_slice())?;
         let header = reader.header().clone();
         let log = Log::read(reader)?;
-        let view = View::new(header, read_told(log.told()), log.end())?;
+        let view = View::new(header, read_summary(log.summary()), log.end())?;
         let left = log.into_entries().into_iter();
         Ok(Self { record, view, left, next: None })
     }

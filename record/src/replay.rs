@@ -4,7 +4,7 @@ use crate::digest::Digest;
 use crate::file::{Header, Item, RecordError, RecordReader, Trailer};
 use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_report::{Report, read_told};
+use mainspring_report::{Report, read_summary};
 use mainspring_sched::Floor;
 use mainspring_sched::flight::{Event, Impossible, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity};
@@ -242,9 +242,9 @@ impl<R: Read> Replay<R> {
     }
 
     /// What the machine tells of the run, once the end has been seen and if it does.
-    pub(crate) fn told(&self) -> Option<Report> {
+    pub(crate) fn summary(&self) -> Option<Report> {
         match &self.next {
-            Some(Item::End(trailer)) => read_told(&trailer.told),
+            Some(Item::End(trailer)) => read_summary(&trailer.summary),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use crate::replay::{Onlooker, ReplayError, Replayer};
 use crate::sections;
 use crate::states::StateKeeper;
 use mainspring_abi::{Nanos, ThreadRef};
-use mainspring_report::{Miss, Report, ScheduleEntry, Telemetry, ThreadReport, read_told};
+use mainspring_report::{Miss, Report, ScheduleEntry, Telemetry, ThreadReport, read_summary};
 use mainspring_sched::flight::{Event, Outcome};
 use mainspring_sched::{Cpu, Decision, Entity, Lag, State, Stop, Via};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 struct Row {
-    told: ThreadReport,
+    report: ThreadReport,
     lived: bool,
     born: Nanos,
     alive: Nanos,
@@ -31,7 +31,7 @@ struct Row {
 
 /// Adds a row of that name; which it is.
 fn add_row(rows: &mut Vec<Row>, name: String) -> usize {
-    rows.push(Row { told: ThreadReport { name, ..ThreadReport::default() }, ..Row::default() });
+    rows.push(Row { report: ThreadReport { name, ..ThreadReport::default() }, ..Row::default() });
     rows.len() - 1
 }
 
@@ -91,7 +91,7 @@ impl Onlooker for Threads {
                         row.born = now;
                     }
                     Via::HandOff => {
-                        row.told.wakeups += 1;
+                        row.report.wakeups += 1;
                         row.woken_at.get_or_insert(now);
                     }
                     Via::Steal => {}
@@ -208,20 +208,20 @@ impl Threads {
     }
 
     fn note_lag(&mut self, thread: ThreadRef, lag: Lag) {
-        let told = &mut self.row(thread.index()).told;
-        told.lag_max_ns = told.lag_max_ns.max(lag.magnitude().get());
+        let report = &mut self.row(thread.index()).report;
+        report.lag_max_ns = report.lag_max_ns.max(lag.magnitude().get());
     }
 
     fn woken(&mut self, thread: ThreadRef, now: Nanos) {
         let row = self.row(thread.index());
-        row.told.wakeups += 1;
+        row.report.wakeups += 1;
         row.woken_at.get_or_insert(now);
     }
 
     fn end_segment(&mut self, at: usize, now: Nanos, reason: &str) {
         let Some((thread, start)) = self.running[at].take() else { return };
         if start < now {
-            let thread = self.row(thread.index()).told.name.clone();
+            let thread = self.row(thread.index()).report.name.clone();
             self.schedule.push(ScheduleEntry {
                 cpu: at as u32,
                 thread,
@@ -238,15 +238,15 @@ impl Threads {
         let row = self.row(entity.thread().index());
         row.alive += now - row.born;
         row.woken_at = None;
-        let told = &mut row.told;
-        told.weight = entity.weight().get();
-        told.runtime_ns += account.runtime().get();
-        told.entitled_ns += account.runtime().get().saturating_add_signed(entity.lag().as_nanos());
-        told.ready_ns += (account.runnable_accumulated() + ready).get();
-        told.preemptions += account.preemptions();
-        told.voluntary_blocks += account.voluntary_blocks();
-        told.migrations += account.migrations();
-        told.switches += account.switches();
+        let report = &mut row.report;
+        report.weight = entity.weight().get();
+        report.runtime_ns += account.runtime().get();
+        report.entitled_ns += account.runtime().get().saturating_add_signed(entity.lag().as_nanos());
+        report.ready_ns += (account.runnable_accumulated() + ready).get();
+        report.preemptions += account.preemptions();
+        report.voluntary_blocks += account.voluntary_blocks();
+        report.migrations += account.migrations();
+        report.switches += account.switches();
     }
 
     /// Threads that still live are accounted for as if they ended with the machine.
@@ -284,27 +284,27 @@ impl RecordReport {
         Ok(Self { replayer, threads, end })
     }
 
-    /// Makes every decision of a record file again. What its machine told besides is part of the report; see
-    /// [`Log::told`].
+    /// Makes every decision of a record file again. The summary that the file ends with is part of the report; see
+    /// [`Log::summary`].
     pub fn of_file(header: &Header, log: Log) -> Result<Report, ReplayError> {
-        let (recorded, told) = (log.digest().map(str::to_owned), read_told(log.told()));
+        let (recorded, summary) = (log.digest().map(str::to_owned), read_summary(log.summary()));
         let end = RecordError::Malformed { block: 0, what: Malformed::End };
         let replayed = Self::of(header, log)?;
         let digest = replayed.digest();
-        let fits = |told: &Report| told.digest == digest && told.seed == header.seed;
+        let fits = |summary: &Report| summary.digest == digest && summary.seed == header.seed;
         if recorded.is_some_and(|recorded| recorded != digest)
-            || told.as_ref().is_some_and(|told| !fits(told))
+            || summary.as_ref().is_some_and(|summary| !fits(summary))
         {
             return Err(end.into());
         }
         let replayed = replayed.report("record", header, Duration::ZERO);
-        Ok(match told {
+        Ok(match summary {
             None => replayed,
-            Some(told) => Report {
+            Some(summary) => Report {
                 schedule: replayed.schedule,
                 states: replayed.states,
-                events: Some(told.misses.iter().map(Miss::event).collect()),
-                ..told
+                events: Some(summary.misses.iter().map(Miss::event).collect()),
+                ..summary
             },
         })
     }
@@ -327,9 +327,9 @@ impl RecordReport {
         let counted = Telemetry { reschedules_sent: received, ..Telemetry::default() };
         let lived = threads.rows.into_iter().filter(|row| row.lived);
         let rows = lived.map(|mut row| ThreadReport {
-            blocked_ns: row.alive.get().saturating_sub(row.told.runtime_ns + row.told.ready_ns),
+            blocked_ns: row.alive.get().saturating_sub(row.report.runtime_ns + row.report.ready_ns),
             wake_latency_ns: row.latencies.summary(),
-            ..row.told
+            ..row.report
         });
         Report {
             machine: machine.to_owned(),

@@ -44,17 +44,17 @@ fn verify_contexts(header: &Header, log: Log) -> Result<(u64, Vec<(u32, Nanos)>)
     Ok((watched.0.events(), watched.0.grants().overshoots().collect()))
 }
 
-/// As [`verify`], of a run of which `told` was told: no context was run further past its budget than is said there.
-pub fn verify_told(header: &Header, log: Log, told: Option<&Report>) -> Result<u64, ReplayError> {
+/// As [`verify`], of a run with the report `summary`: no context overran its budget by more than the report says.
+pub fn verify_with_summary(header: &Header, log: Log, summary: Option<&Report>) -> Result<u64, ReplayError> {
     let end = log.end();
     let (events, overshoots) = verify_contexts(header, log)?;
-    // Of a machine that tells nothing of contexts nothing can be wrong.
-    let rows = told.map_or(&[][..], |told| &told.contexts);
+    // A machine that reports no contexts cannot be wrong about them.
+    let rows = summary.map_or(&[][..], |summary| &summary.contexts);
     for (number, overshoot) in overshoots {
         let row = (number as usize).checked_sub(1).and_then(|row| rows.get(row));
         if let Some(row) = row.filter(|row| row.overshoot_max_ns < overshoot.get()) {
-            let told = Nanos::new(row.overshoot_max_ns);
-            let what = format!("context {} was overrun by {overshoot}, and {told} is reported", row.name);
+            let reported = Nanos::new(row.overshoot_max_ns);
+            let what = format!("context {} was overrun by {overshoot}, and {reported} is reported", row.name);
             return Err(violation(end, CpuId::BOOT, what));
         }
     }

@@ -20,7 +20,7 @@ const THREADS_LISTED: usize = 1_000;
 pub(crate) struct View {
     pub header: Header,
     /// What the machine tells that its CPUs do not know.
-    pub told: Option<Report>,
+    pub summary: Option<Report>,
     pub now: Nanos,
     /// When the run ends.
     pub end: Nanos,
@@ -72,9 +72,9 @@ impl Onlooker for Latencies {
 
 impl View {
     /// The machine before its first event.
-    pub fn new(header: Header, told: Option<Report>, end: Nanos) -> Result<Self, ReplayError> {
+    pub fn new(header: Header, summary: Option<Report>, end: Nanos) -> Result<Self, ReplayError> {
         let replayer = Replayer::new(&header)?;
-        Ok(Self { header, told, now: Nanos::ZERO, end, replayer, latencies: Latencies::default() })
+        Ok(Self { header, summary, now: Nanos::ZERO, end, replayer, latencies: Latencies::default() })
     }
 
     /// Makes one decision again.
@@ -98,9 +98,12 @@ impl View {
         let mut threads: Vec<ThreadFrame> = views.iter().map(|(cpu, view)| self.thread(cpu, view)).collect();
         threads.sort_by_key(|thread| std::cmp::Reverse(thread.runtime_ns));
         threads.truncate(THREADS_LISTED);
-        let misses = self.told.iter().flat_map(|told| &told.misses);
+        let misses = self.summary.iter().flat_map(|summary| &summary.misses);
         Frame {
-            machine: self.told.as_ref().map_or_else(|| "record".to_owned(), |told| told.machine.clone()),
+            machine: self
+                .summary
+                .as_ref()
+                .map_or_else(|| "record".to_owned(), |summary| summary.machine.clone()),
             workload: self.header.workload.clone(),
             time_ns: self.now.get(),
             end_ns: Some(self.end.get()),
@@ -151,9 +154,9 @@ impl View {
     fn context(&self, cpu: &Cpu, view: &ThreadView) -> Option<ContextFrame> {
         let context = cpu.entity(view.seat).ok()?.context()?;
         let row = (context.who().id() as usize).checked_sub(1);
-        let told = row.and_then(|row| self.told.as_ref()?.contexts.get(row));
+        let reported = row.and_then(|row| self.summary.as_ref()?.contexts.get(row));
         Some(ContextFrame {
-            name: told.map_or_else(|| format!("{:?}", context.who()), |told| told.name.clone()),
+            name: reported.map_or_else(|| format!("{:?}", context.who()), |reported| reported.name.clone()),
             holder: self.name(view.thread),
             budget_ns: context.spec().budget.get(),
             period_ns: context.spec().period.get(),
@@ -164,16 +167,17 @@ impl View {
         })
     }
 
-    /// As the machine told last: a record has it from the end, since it does not know when leases began.
+    /// As the summary has it: a record does not know when leases began.
     fn leases(&self) -> Vec<LeaseFrame> {
-        let told = self.told.iter().flat_map(|told| &told.leases);
-        told.map(|lease| LeaseFrame {
-            name: lease.name.clone(),
-            cpus: lease.cpus.clone(),
-            thread: lease.thread.clone(),
-            state: lease.state.clone(),
-        })
-        .collect()
+        let leases = self.summary.iter().flat_map(|summary| &summary.leases);
+        leases
+            .map(|lease| LeaseFrame {
+                name: lease.name.clone(),
+                cpus: lease.cpus.clone(),
+                thread: lease.thread.clone(),
+                state: lease.state.clone(),
+            })
+            .collect()
     }
 
     fn queues(&self, views: &[(&Cpu, ThreadView)]) -> Vec<QueueFrame> {
@@ -185,7 +189,7 @@ impl View {
             };
             views.iter().filter(|(_, view)| is_one(view)).count() as u64
         };
-        let endpoints = self.told.iter().flat_map(|told| &told.endpoints);
+        let endpoints = self.summary.iter().flat_map(|summary| &summary.endpoints);
         endpoints
             .map(|endpoint| QueueFrame {
                 name: endpoint.name.clone(),

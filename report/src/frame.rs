@@ -112,9 +112,9 @@ pub struct LeaseFrame {
 pub struct QueueFrame {
     /// Its name.
     pub name: String,
-    /// Who waits there for an answer.
+    /// Callers that wait there for an answer.
     pub waiting: u64,
-    /// Who waits there for work.
+    /// Servers that wait there for work.
     pub servers_idle: u64,
 }
 

@@ -30,21 +30,21 @@ pub fn admission_json_to(report: &AdmissionReport, out: &mut dyn Write) -> io::R
 }
 
 /// How long the text of a report may be that goes into a record: a run of 100,000 threads has one that is shorter.
-const TOLD_LIMIT: usize = 48 << 20;
+const SUMMARY_LIMIT: usize = 48 << 20;
 
-/// What a machine tells of a run besides its record, in one line of JSON: all of the report but what ran when, which the
-/// record knows, and how long it took. Empty if it would be too long.
+/// The summary of a run that its record ends with, in one line of JSON: all of the report but what ran when, which the record knows,
+/// and how long the run took. Empty if it would be too long.
 #[must_use]
-pub fn told(report: &Report) -> String {
-    let told =
+pub fn summary(report: &Report) -> String {
+    let summary =
         Report { wall_ns: 0, schedule: None, states: None, events: None, jobs: None, ..report.clone() };
-    let text = serde_json::to_string(&told).unwrap_or_default();
-    if text.len() <= TOLD_LIMIT { text } else { String::new() }
+    let text = serde_json::to_string(&summary).unwrap_or_default();
+    if text.len() <= SUMMARY_LIMIT { text } else { String::new() }
 }
 
-/// Reads what [`told`] wrote.
+/// Reads what [`summary`] wrote.
 #[must_use]
-pub fn read_told(text: &str) -> Option<Report> {
+pub fn read_summary(text: &str) -> Option<Report> {
     serde_json::from_str(text).ok()
 }
 

@@ -21,7 +21,7 @@ mod units;
 
 pub use frame::{ContextFrame, CpuFrame, Frame, LeaseFrame, QueueFrame, ThreadFrame, prometheus};
 pub use html::{EVENT_LIMIT, PAGE_LIMIT, html, html_with_limit};
-pub use json::{admission_json_to, json, json_to, read_told, told};
+pub use json::{admission_json_to, json, json_to, read_summary, summary};
 pub use model::{
     AdmissionCpu, AdmissionProgram, AdmissionReport, AdmissionTask, Config, ContextReport, CpuReport,
     DecidingInterval, EndpointReport, Event, Expected, FirstMiss, IslandReport, Job, JobsReport, LeaseReport,

@@ -378,7 +378,7 @@ fn leaves(entry: &ScheduleEntry, life: &[Piece]) -> u64 {
 #[derive(Default)]
 struct CpuTrace {
     switches: Vec<Switch>,
-    /// Who has the CPU, until when, and how it will leave.
+    /// The thread that has the CPU, until when, and how it will leave.
     current: Option<(usize, u64, u64)>,
     wakings: Vec<Waking>,
 }

@@ -28,7 +28,7 @@ pub struct Options<'a> {
     pub schedule: bool,
     /// Where to write the flight record, a hundred kilobytes or so at a time.
     pub record: Option<Box<dyn Write + 'a>>,
-    /// Told the virtual time now and then, a thousand times in a run.
+    /// Called with the virtual time a thousand times in a run.
     pub progress: Option<Box<dyn FnMut(Nanos) + 'a>>,
     /// Looks on at every event of every CPU.
     pub watch: Option<Box<dyn Watch + 'a>>,

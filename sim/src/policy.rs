@@ -9,10 +9,10 @@ use mainspring_workload::{Numbering, ThreadTarget, Workload};
 /// How much longer than until it is slow a service is waited for.
 const DEAD_AFTER: u64 = 10;
 
-/// How many refusals are told one by one.
+/// How many refusals are listed one by one.
 const SHOWN: usize = 8;
 
-/// Who is who, by the number of the thread.
+/// The service and the thread that recovers the machine, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parties {
     /// The thread that is the service.
@@ -46,8 +46,8 @@ pub fn manifest(workload: &Workload, numbers: &Numbering) -> Option<(Manifest, P
 /// What has become of a service so far.
 #[derive(Debug, Default)]
 pub struct Story {
-    /// Decisions below this number have been told.
-    told: u64,
+    /// Decisions below this number have been taken in.
+    seen: u64,
     taken: u64,
     /// How often it was slow, and when it first was.
     slow: (usize, Nanos),
@@ -56,22 +56,22 @@ pub struct Story {
 }
 
 impl Story {
-    /// The story of a service that another machine has told: updates taken and refused, how often it was slow and when it first was,
+    /// The story of a service as another machine has counted it: updates taken and refused, how often it was slow and when it first was,
     /// and when and why it was lost.
     #[must_use]
-    pub fn told(
+    pub fn counted(
         taken: u64,
         refused: Vec<(Nanos, String)>,
         slow: (usize, Nanos),
         lost: Option<(Nanos, Lost)>,
     ) -> Self {
-        Self { told: 0, taken, slow, lost, refused }
+        Self { seen: 0, taken, slow, lost, refused }
     }
 
     /// Takes in what the boundary has decided since the last look: when, what, and why.
     pub fn look(&mut self, boundary: &Boundary) -> Vec<(Nanos, &'static str, String)> {
-        let told = std::mem::replace(&mut self.told, boundary.log().written());
-        let new = boundary.log().iter().filter(|record| record.sequence >= told);
+        let seen = std::mem::replace(&mut self.seen, boundary.log().written());
+        let new = boundary.log().iter().filter(|record| record.sequence >= seen);
         new.filter_map(|record| {
             let (kind, reason) = match &record.decision {
                 Decision::Started => ("policy-start", String::new()),

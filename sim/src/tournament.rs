@@ -37,7 +37,7 @@ pub(crate) fn keyed(value: u64, cpu: usize) -> Key {
     f64::from_bits(SMALLEST + (value.min((1 << VALUE_BITS) - 1) << CPU_BITS | cpu as u64))
 }
 
-/// Whose key it is, and its value. [`LAST`] belongs to no CPU, at a time that never comes.
+/// The value of a key, and the CPU that it belongs to. [`LAST`] belongs to no CPU, at a time that never comes.
 #[inline(always)]
 pub(crate) fn owner(key: Key) -> (u64, usize) {
     let bits = key.to_bits() - SMALLEST;
@@ -79,7 +79,7 @@ pub(crate) struct Tournament<K> {
     leaves: usize,
     first: K,
     last: K,
-    /// Of the CPU that is out: the smallest of the others in each of its groups, from its own to the root's.
+    /// The smallest key beside the CPU that is out, in each of its groups, from its own to the root's.
     rivals: [K; LEVELS],
     /// The smallest of all of them.
     rival: K,
@@ -99,7 +99,7 @@ fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
 }
 
 impl<K: PartialOrd + Copy> Tournament<K> {
-    /// `cpus` keys, all of which are `last` at first, and none of which may exceed it.
+    /// `cpus` keys. All are `last` at first, and none may exceed it.
     pub(crate) fn new(cpus: usize, last: K) -> Self {
         let (mut leaves, mut width) = (0, 1);
         while width * FAN < cpus {

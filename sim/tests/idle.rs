@@ -39,13 +39,13 @@ const QUIET: &str = r#"
 //= TICK:verify.idle ARCH:tickless.bound TICK:L1.deadline-waiter TICK:L1.idle-entry
 #[test]
 fn one_idle_second_has_few_interrupts_and_every_timeout_is_on_time() {
-    // That each wait ends at its deadline, to the nanosecond, is among the checks.
+    // The checks see that each wait ends at its deadline, to the nanosecond.
     let report = checked(&workload(QUIET), 1, Bound::Quantum).report;
     assert_eq!(report.cpus[4].idle_ns, 1_000_000_000);
     for cpu in &report.cpus {
         assert!(cpu.timer_interrupts <= 11, "{cpu:?}");
         assert!(cpu.ticks <= 1, "{cpu:?}");
-        // Those after the last interrupt have not been counted yet.
+        // Ticks after the last interrupt have not been counted yet.
         assert!((89..=99).contains(&cpu.ticks_suppressed), "{cpu:?}");
     }
     for (name, least) in [("parker", 3), ("caller", 9), ("receiver", 2)] {

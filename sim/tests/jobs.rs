@@ -160,7 +160,7 @@ fn jobs_and_misses_are_those_that_one_sees_in_the_schedule() {
             let ended: Vec<Seen> = jobs.iter().filter(|job| job.finish.is_some()).copied().collect();
             assert_eq!(told.len(), ended.len(), "seed {seed}: {}\n{text}", thread.name);
             for (told, seen) in told.iter().zip(&ended) {
-                // A thread that loses its CPU at the instant at which it got it has started, and nobody sees it run.
+                // A thread that loses its CPU at the instant at which it got it has started, and no observer sees it run.
                 assert!(
                     told.start >= Some(told.release) && told.start <= seen.start,
                     "seed {seed}: {told:?} {seen:?}"

@@ -156,7 +156,7 @@ fn a_burst_of_wakeups_tells_each_home_first_and_each_idle_cpu_once() {
         let told: Vec<_> = told.into_iter().filter(|(at, _)| *at > 2_000_000).take(3).collect();
         (arrivals[arrivals.len() - 3..].to_vec(), told)
     };
-    // Nobody of the batch class goes before another thread, so their home is not told. From CPU 1 upwards CPU 3 is the first that
+    // A thread of the batch class goes before no other thread, so their home is not told. From CPU 1 upwards CPU 3 is the first that
     // idles. It has been told when the second wakes, and CPUs 3 and 4 when the third does.
     let (arrivals, batch) = told("batch");
     assert_eq!(batch, [(3_100_000, 3), (3_100_000, 4), (3_100_000, 5)], "one message each");
@@ -189,7 +189,7 @@ fn a_thief_takes_what_it_may_run_from_behind_what_it_may_not() {
         program = ["run forever"]
     "#;
     let workload = parse("steal", text).expect("valid");
-    // That its tag is derived anew and that both queues stay in order is among the checks.
+    // The checks see that its tag is derived anew and that both queues stay in order.
     let report = checked(&workload, 1, Bound::None).report;
     let (arrivals, _) = watched(&workload);
     let moved: Vec<_> = arrivals.iter().filter(|(_, _, via)| *via != Via::Admit).collect();

@@ -156,7 +156,7 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
                 recorder.finish(outcome);
             }
             Item::End(trailer) => {
-                recorder.close(trailer.end, &trailer.digest, &trailer.told).expect("memory takes it");
+                recorder.close(trailer.end, &trailer.digest, &trailer.summary).expect("memory takes it");
                 return out;
             }
         }
@@ -365,13 +365,13 @@ fn a_run_that_is_followed_shows_what_its_record_shows() {
     use mainspring_record::follow::Following;
     use mainspring_record::log::Log;
     use mainspring_record::playback::Playback;
-    use mainspring_report::read_told;
+    use mainspring_report::read_summary;
     use mainspring_sched::flight;
     let bytes = record();
     let reader = || RecordReader::new(bytes.as_slice()).expect("a record");
     let header = reader().header().clone();
     let log = Log::read(reader()).expect("a record");
-    let told = || read_told(log.told()).unwrap_or_default();
+    let summary = || read_summary(log.summary()).unwrap_or_default();
     for seed in 0..20 {
         let mut random = Random::new(seed, Stream::Thread(0));
         let mut below = |limit: u64| random.below(limit);
@@ -398,7 +398,7 @@ fn a_run_that_is_followed_shows_what_its_record_shows() {
                 let cpu = CpuId::new(cpu).expect("a CPU");
                 following.feed(cpu, asked, &rest[..taken], more).expect("whole events, in the end");
             }
-            let mut frame = following.frame(told()).expect("a sound record");
+            let mut frame = following.frame(summary()).expect("a sound record");
             let at = Nanos::new(frame.time_ns);
             assert!(at <= asked && (!all_told || at == asked), "seed {seed}: {at} of {asked}");
             let played = playback.frame(at).expect("a sound record");

@@ -118,7 +118,7 @@ fn late_entries_are_dropped_or_marked_as_they_asked() {
     for text in [pair("", owner), pair("sqpoll = true", owner) + POLLER] {
         let report = run(&text);
         let disk = ring(&report);
-        // Of each eight, the fourth begins at 30 us and ends late; those after it begin late.
+        // The fourth of each eight begins at 30 us and ends late. The later ones begin late.
         assert_eq!((disk.submitted, disk.completed), (16, 16));
         assert_eq!((disk.dropped, disk.late), (4, 1 + 5));
         assert_eq!(disk.busy_ns, (4 + 8) * 10 * US, "what is dropped costs nothing");
@@ -219,7 +219,7 @@ fn a_ring_that_leaves_sqpoll_ends_the_window_of_a_poller_that_is_still_at_work()
     assert_eq!(ring(&report).mode, "syscall");
 }
 
-/// Three entries, the last of which is due first, behind one that takes the poller's time.
+/// Three entries behind one that takes the poller's time. The last of the three is due first.
 fn queue_jumpers(ring: &str) -> Report {
     let owner = r#""submit disk 1", "run 5us", "submit disk 1 deadline 800us drop", "submit disk 1 deadline 900us drop",
         "submit disk 1 deadline 45us drop", "complete disk 4""#;
@@ -318,7 +318,7 @@ fn nothing_is_lost_or_served_twice_under_faults() {
     for seed in 0..2_000 {
         let workload = workload(&turmoil(seed));
         let setting = Setting::of(&workload).with_bound(Bound::None);
-        // That each entry is reaped once, and that those which are owed are somewhere, is checked by the run itself.
+        // The run itself checks that each entry is reaped once, and that the entries that are owed are somewhere.
         let report = match checked_in::<Wide>(&workload, seed, setting) {
             Ok(checked) => checked.report,
             Err(what) => panic!("seed {seed}: {what}\nreplay: turmoil({seed}) with seed {seed}"),
@@ -330,7 +330,7 @@ fn nothing_is_lost_or_served_twice_under_faults() {
                 workload.rings.iter().find(|spec| spec.name == ring.name).map_or(0, |spec| spec.cost.get());
             assert!(ring.busy_ns.is_multiple_of(cost), "seed {seed}: {ring:?}");
             let ran = ring.busy_ns / cost;
-            // Those that ran, those that were dropped, and those that their owner took along when it ended.
+            // Entries that ran, entries that were dropped, and entries that their owner took along when it ended.
             assert!(ran + ring.dropped <= ring.completed, "seed {seed}: {ring:?}");
             let exits = seed.is_multiple_of(3);
             assert!(exits || ran + ring.dropped == ring.completed, "seed {seed}: {ring:?}");

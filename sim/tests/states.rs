@@ -141,7 +141,7 @@ fn a_call_and_its_reply_are_wakeups_by_the_other_side() {
     }
 }
 
-/// Who ended a wait is in no record.
+/// No record has the thread that ended a wait.
 fn without_wakers(states: Option<States>) -> States {
     let mut states = states.expect("the run lists states");
     states.entries.iter_mut().for_each(|entry| entry.by = None);

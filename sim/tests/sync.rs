@@ -108,7 +108,7 @@ fn a_condition_is_waited_for_without_the_mutex_and_left_with_it() {
         let taken = thread(&report, "in.taker").runtime_ns / 300_000;
         assert!(taken > 50, "{taken}");
     }
-    // Nobody signals: the wait is given up, and the mutex taken again.
+    // No thread signals: the wait is given up, and the mutex taken again.
     let report = run_of(
         "[machine]\ncpus = 2\nduration = \"100ms\"\n[[mutex]]\nname = \"m\"\n[[condition]]\nname = \"never\"\n\
          [[thread]]\nname = \"in.a\"\nprogram = [\"lock m\", \"wait never m 1ms\", \"run 500us\", \"unlock m\"]\n\

@@ -32,7 +32,7 @@ fn join(cpu: &mut Cpu, now: Nanos, index: u32, weight: u64, request: Option<Nano
 fn chosen(decision: Decision) -> u32 {
     match decision {
         Decision::Run(run) => run.thread.index(),
-        Decision::Idle => panic!("somebody is ready"),
+        Decision::Idle => panic!("a thread is ready"),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let scope = scope(&threads, &document, report);
     let declared = Named::collect(Noun::Endpoint, document.endpoints, report);
     let mut endpoints = Interner::default();
-    // Those with a table come first, so that table `n` is endpoint `n`.
+    // Endpoints with a table come first, so that table `n` is endpoint `n`.
     for name in declared.tables.iter().filter_map(|table| table.name.as_ref().ok()) {
         endpoints.number(name.value);
     }

@@ -120,7 +120,7 @@ pub enum NameError {
         /// The line of that table's name.
         line: usize,
     },
-    /// Nothing of this name.
+    /// No table has this name.
     Unknown {
         /// What it should name.
         what: Noun,
@@ -137,7 +137,7 @@ pub enum NameError {
         name: String,
         /// The table.
         table: String,
-        /// Its `count`; of a context, that of the thread table that names it.
+        /// Its `count`. A context has the `count` of the thread table that names it.
         count: Option<u32>,
     },
     /// A table of several instances where one is needed.

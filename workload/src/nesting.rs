@@ -15,7 +15,7 @@ pub(crate) const DEEPEST: usize = 8;
 /// One that has begun and not ended.
 struct Open {
     at: usize,
-    /// Of a choice: its ways so far, and where their `or` steps are.
+    /// The ways of a choice so far, and where their `or` steps are.
     ways: Vec<Way>,
     ors: Vec<usize>,
 }

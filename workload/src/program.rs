@@ -18,7 +18,7 @@ pub enum ProgramError {
     Empty,
     /// A step behind one that never ends or never returns.
     Unreachable {
-        /// That one.
+        /// The step that never ends or returns.
         after: &'static str,
     },
     /// `reply` in a program that never receives.
@@ -50,7 +50,7 @@ pub enum ProgramError {
     TimelessPhase,
     /// A round that takes no time, repeated for ever at one instant.
     Spins,
-    /// A round that waits only for threads which wait for it, none of which takes time.
+    /// A round that takes no time and waits only for threads that wait for it and take no time either.
     SpinsTogether,
 }
 

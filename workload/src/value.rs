@@ -145,7 +145,7 @@ pub enum ValueError {
         /// As the file has it.
         text: String,
     },
-    /// None of the words that a key takes.
+    /// The value is none of the words that the key takes.
     UnknownChoice {
         /// The key.
         what: &'static str,

@@ -1,5 +1,5 @@
-//! What a file says that is allowed and hardly meant: waits that nobody ends, starts after the end, contexts that nobody uses, ways
-//! that nobody goes.
+//! Things that a file may say and hardly means: waits that no thread ends, starts after the end, contexts that no thread uses, and
+//! branches that no thread takes.
 
 use crate::{Start, Step, Workload};
 use mainspring_abi::Nanos;
@@ -42,7 +42,7 @@ impl Workload {
         })
     }
 
-    /// A `park` without a timeout of a thread that nobody unparks.
+    /// A `park` without a timeout, of a thread that no thread unparks.
     fn endless_parks(&self, warnings: &mut Vec<Warning>) {
         // All sleepers are woken now and then.
         if !self.faults.burst_every.is_zero() {
@@ -135,7 +135,8 @@ impl Workload {
         }
     }
 
-    /// Waits at what nobody opens: a barrier with too few threads, a semaphore that nobody raises, a condition without a signal.
+    /// Waits at an object that no thread opens: a barrier with too few threads, a semaphore that is never raised, a condition without a
+    /// signal.
     fn unsignalled(&self, warnings: &mut Vec<Warning>) {
         for (object, spec) in self.sync.iter().enumerate() {
             let brings = |step: &Step| match *step {

@@ -13,7 +13,7 @@ use mainspring_host::{ExecReport, Request};
 use mainspring_record::Log;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_record::report::RecordReport;
-use mainspring_report::{Report, html, told};
+use mainspring_report::{Report, html, summary};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
     }
     match (file, args.output.as_deref()) {
         (Some(file), Some(path)) => write(file, path, &report, args.report)?,
-        _ => tell(&report, args.report, output),
+        _ => print(&report, args.report, output),
     }
     Ok(ExitCode::from(outcome.ended.status()))
 }
@@ -89,7 +89,7 @@ fn keep(report: &ExecReport, record: Option<File>, path: &Path) -> Result<Report
     let full = report.in_full(replayed.report("host", &header, Duration::from_nanos(report.wall_ns)));
     if let Some(mut file) = record {
         Recorder::new(Box::new(&mut file), &header)
-            .and_then(|recorder| recorder.close(wall, &digest, &told(&full)))
+            .and_then(|recorder| recorder.close(wall, &digest, &summary(&full)))
             .map_err(|cause| Failure::Write { path: path.to_owned(), cause })?;
     }
     Ok(full)
@@ -113,7 +113,7 @@ fn write(mut file: File, path: &Path, report: &ExecReport, form: ReportForm) -> 
 }
 
 /// JSON was asked for by name, so that it is printed even with `--quiet`.
-fn tell(report: &ExecReport, form: ReportForm, output: Output) {
+fn print(report: &ExecReport, form: ReportForm, output: Output) {
     match form {
         ReportForm::Json => output.insist(text_of(report, form)),
         ReportForm::Text => output.note(text_of(report, form)),

@@ -56,7 +56,7 @@ impl Player<'_, '_> {
                     count(&me.late);
                 }
             }
-            // It was in nobody's hands when it was too late for it.
+            // No server had it when its deadline passed.
             Err(CallError { why: CallRefusal::TimedOut, request: Some(_) })
                 if dropped_at.is_some_and(|at| ended >= at) =>
             {
@@ -101,7 +101,7 @@ impl Player<'_, '_> {
                 Err(Refusal::TimedOut) => self.count_timeout(false),
                 // Told of something else than a call.
                 Err(Refusal::Interrupted) => {}
-                // Nobody will call any more.
+                // No thread will call any more.
                 Err(_) => _ = Parker::default().park(cx, None),
             }
             return;

@@ -34,11 +34,11 @@ struct Granted {
 #[derive(Debug)]
 struct Decided {
     admission: Admission,
-    told: Vec<String>,
+    outcomes: Vec<String>,
     notices: Vec<String>,
 }
 
-/// A context of which its holder has used the budget up, and that counts as a fault.
+/// A context whose holder has used the budget up, which counts as a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub context: usize,
@@ -68,8 +68,8 @@ impl<'w> Contexts<'w> {
         for (table, spec) in workload.contexts.iter().enumerate() {
             all.extend((0..spec.instances()).map(|_| Granted { table, ..Granted::default() }));
         }
-        let told = workload.islands.iter().map(|_| "it did not ask within the run".to_owned()).collect();
-        let decided = Decided { admission: Admission::new(workload), told, notices: Vec::new() };
+        let outcomes = workload.islands.iter().map(|_| "it did not ask within the run".to_owned()).collect();
+        let decided = Decided { admission: Admission::new(workload), outcomes, notices: Vec::new() };
         let contexts = Self { workload, runtime, all, numbers, decided: Mutex::new(decided), orders };
         for island in 0..workload.islands.len() {
             if workload.islands[island].start == Nanos::ZERO {
@@ -151,7 +151,7 @@ impl<'w> Contexts<'w> {
         self.all.get(context)?.context.get()
     }
 
-    /// The endpoint that is told of a context's faults instead of its holder's end.
+    /// The endpoint that hears of a context's faults, in place of its holder's end.
     pub fn fault_endpoint(&self, context: usize) -> Option<usize> {
         self.spec(context).timeout_endpoint
     }
@@ -209,7 +209,7 @@ impl<'w> Contexts<'w> {
                 }
                 let mut decided = self.decided();
                 decided.admission.leave(island);
-                decided.told[island] = format!("refused: {error}");
+                decided.outcomes[island] = format!("refused: {error}");
                 return Vec::new();
             }
         }
@@ -220,7 +220,7 @@ impl<'w> Contexts<'w> {
     fn decide(&self, island: usize, now: Nanos) -> bool {
         let live = self.live();
         let mut decided = self.decided();
-        let (told, notice) = match decided.admission.admit(self.workload, island, &live) {
+        let (outcome, notice) = match decided.admission.admit(self.workload, island, &live) {
             Ok(_) => (format!("admitted at {now}"), None),
             Err(denial) => {
                 let name = &self.workload.islands[island].name;
@@ -228,7 +228,7 @@ impl<'w> Contexts<'w> {
                 (format!("refused: {denial}"), Some(notice))
             }
         };
-        decided.told[island] = told;
+        decided.outcomes[island] = outcome;
         let admitted = notice.is_none();
         decided.notices.extend(notice);
         admitted
@@ -241,8 +241,8 @@ impl<'w> Contexts<'w> {
             let nodes = decided.admission.nodes(island);
             let was_there = decided.admission.leave(island);
             if was_there {
-                let told = format!("{}; {why} at {now}", decided.told[island]);
-                decided.told[island] = told;
+                let outcome = format!("{}; {why} at {now}", decided.outcomes[island]);
+                decided.outcomes[island] = outcome;
             }
             (was_there, nodes)
         };
@@ -293,12 +293,12 @@ impl<'w> Contexts<'w> {
     /// What became of each island.
     pub fn island_reports(&self) -> Vec<IslandReport> {
         let decided = self.decided();
-        let rows = self.workload.islands.iter().zip(decided.admission.islands()).zip(&decided.told);
-        let row = |((spec, standing), told): ((&mainspring_workload::IslandSpec, &Standing), &String)| {
+        let rows = self.workload.islands.iter().zip(decided.admission.islands()).zip(&decided.outcomes);
+        let row = |((spec, standing), outcome): ((&mainspring_workload::IslandSpec, &Standing), &String)| {
             IslandReport {
                 name: spec.name.clone(),
                 admitted: matches!(standing, Standing::Admitted(_) | Standing::Left),
-                reason: told.clone(),
+                reason: outcome.clone(),
             }
         };
         rows.map(row).collect()

@@ -1,7 +1,7 @@
 //! The one thread that starts the players of a run and does what is due: operations, leases and islands at their times, and what
 //! the owners of contexts want to happen when those are used up.
 //!
-//! Conserved: whoever begins a life of an instance orders its start, and each order is carried out once.
+//! Conserved: the thread that begins a life of an instance orders its start, and each order is carried out once.
 
 use super::contexts::Fault;
 use super::player;
@@ -118,7 +118,7 @@ impl Stage<'_> {
             self.loans_left.fetch_add(left.into(), Ordering::Relaxed);
             let name = &self.workload.sessions[session];
             let notice = format!("at {now} the logout of {name} left loans in flight alone: {left}");
-            self.told.lock().expect("no panic while it is held").push(notice);
+            self.noticed.lock().expect("no panic while it is held").push(notice);
         }
     }
 

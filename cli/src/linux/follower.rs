@@ -42,7 +42,7 @@ fn try_to_follow(name: &str, stage: &Stage<'_>, live: &Live, over: &AtomicBool) 
             let cpu = CpuId::new(worker).expect("the workload names no CPU beyond the last");
             following.feed(cpu, asked, &part.bytes, part.more)?;
         }
-        let mut frame = following.frame(stage.told())?;
+        let mut frame = following.frame(stage.summary())?;
         frame.misses = stage.counts().iter().map(|counts| counts.misses).sum();
         live.show(frame);
         if !is_behind {
@@ -54,7 +54,7 @@ fn try_to_follow(name: &str, stage: &Stage<'_>, live: &Live, over: &AtomicBool) 
 
 impl Stage<'_> {
     /// What the workers' cores do not know: names, and where leases are.
-    fn told(&self) -> Report {
+    fn summary(&self) -> Report {
         let specs = self.workload.contexts.iter();
         let contexts = specs.flat_map(|spec| (0..spec.instances()).map(|n| spec.instance_name(n)));
         let endpoints = self.workload.endpoints.iter().enumerate();

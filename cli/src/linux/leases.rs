@@ -14,11 +14,11 @@ use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Numbering, 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What became of a lease, as far as its end is told.
+/// The state of a lease, and how it came to that.
 #[derive(Debug)]
 struct State {
     live: bool,
-    told: String,
+    outcome: String,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<'w> Leases<'w> {
         let named = |spec: &LeaseSpec| Named {
             thread: numbers.threads(spec.thread).start,
             lease: Mutex::new(None),
-            state: Arc::new(Mutex::new(State { live: false, told: "not asked for".to_owned() })),
+            state: Arc::new(Mutex::new(State { live: false, outcome: "not asked for".to_owned() })),
             pinned: Mutex::default(),
         };
         Self { workload, runtime, named: workload.leases.iter().map(named).collect() }
@@ -91,24 +91,24 @@ impl<'w> Leases<'w> {
             request = request.lifetime(length(lifetime));
         }
         let ring = spec.ring.map(|ring| rings[ring].clone());
-        let told = (spec.revoke_endpoint, endpoints.clone());
+        let notified = (spec.revoke_endpoint, endpoints.clone());
         let state = named.state.clone();
         request = request.on_end(move |reason| {
             if reason == EndReason::Superseded {
                 return;
             }
-            *locked(&state) = State { live: false, told: reason.label().to_owned() };
+            *locked(&state) = State { live: false, outcome: reason.label().to_owned() };
             if let Some(ring) = &ring {
                 ring.stop_polling(StopReason::LeaseRevoked);
             }
-            if let (Some(endpoint), endpoints) = &told {
+            if let (Some(endpoint), endpoints) = &notified {
                 endpoints[*endpoint].calls.interrupt();
             }
         });
         let mut held = locked(&named.lease);
         let replaces = held.as_ref().is_some_and(|live| live.ended().is_none());
         // Before it is granted: it may end at once, and the one who ends it has the last word.
-        *locked(&named.state) = State { live: true, told: "live".to_owned() };
+        *locked(&named.state) = State { live: true, outcome: "live".to_owned() };
         let granted = match held.as_mut().filter(|_| replaces) {
             Some(live) => live.replace(request),
             None => {
@@ -133,7 +133,7 @@ impl<'w> Leases<'w> {
                 LeaseError::Refused(refusal) => refusal.label().to_owned(),
                 other => other.to_string(),
             };
-            *locked(&named.state) = State { live: false, told: format!("refused: {why}") };
+            *locked(&named.state) = State { live: false, outcome: format!("refused: {why}") };
         }
         false
     }
@@ -195,7 +195,7 @@ impl<'w> Leases<'w> {
             name: spec.name.clone(),
             cpus: spec.cpus.iter().map(|cpu| cpu.index() as u32).collect(),
             thread: name_of(named.thread),
-            state: locked(&named.state).told.clone(),
+            state: locked(&named.state).outcome.clone(),
             ..LeaseReport::default()
         })
         .collect()
@@ -204,8 +204,8 @@ impl<'w> Leases<'w> {
     /// What readers should know: which CPUs of the host were left to lessees.
     pub fn notices(&self) -> Vec<String> {
         let notice = |(spec, named): (&LeaseSpec, &Named)| {
-            let (pinned, told) = (locked(&named.pinned).clone(), locked(&named.state).told.clone());
-            if told.starts_with("refused") || told == "not asked for" {
+            let (pinned, outcome) = (locked(&named.pinned).clone(), locked(&named.state).outcome.clone());
+            if outcome.starts_with("refused") || outcome == "not asked for" {
                 return None;
             }
             let pinned: Vec<String> = pinned.iter().map(ToString::to_string).collect();

@@ -160,7 +160,7 @@ fn play(
     let mut progress = Progress::new("running", machine.duration.get(), output);
     let mut records = Vec::new();
     let mut accounts = None;
-    // Who has run out stands still, and is reported.
+    // A task that has run out stands still, and is reported.
     let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
     let result = runtime.nursery(options, |nursery| {
         stage.direct(nursery, duration, |now| {
@@ -169,7 +169,7 @@ fn play(
         records = runtime.close_record();
         let end = end_of(&records);
         stage.look_at(&runtime.snapshot());
-        accounts = Some(stage.close_books(end));
+        accounts = Some(stage.close_accounts(end));
         nursery.cancel();
     });
     drop(progress);

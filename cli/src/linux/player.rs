@@ -99,7 +99,7 @@ pub fn live(stage: &Stage<'_>, number: usize, on: Option<usize>, cx: &Cx) {
         rounds += 1;
     }
     player.end_jobs(cx);
-    // Nobody else will answer these.
+    // No other thread will answer these.
     player.serving.clear();
     std::mem::forget(mortal);
     stage.end(number);

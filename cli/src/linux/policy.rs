@@ -78,7 +78,7 @@ impl Policy {
         if self.parties.service == instance {
             self.with(|state| {
                 if !state.stalled {
-                    // One that is lost is heard by nobody.
+                    // A lost service is not listened to.
                     let _heard = state.service.heard();
                 }
             });

@@ -1,7 +1,7 @@
 //! What the players of a run share: who lives, who waits for whom, and the one thread that starts them.
 //!
-//! Conserved: an instance lives one life at a time. Its count of lives is odd from the moment when somebody decides to
-//! start it until it has ended, and whoever raises it to odd sees to it that it starts.
+//! Conserved: an instance lives one life at a time. Its count of lives is odd from the decision to start it until it has
+//! ended. The thread that raises the count to odd makes sure that the instance starts.
 
 use super::LinuxError;
 use super::contexts::{Contexts, Fault};
@@ -122,7 +122,8 @@ pub struct Stage<'w> {
     pub sessions: Vec<Session>,
     /// Loans that logouts left alone.
     pub loans_left: AtomicU64,
-    pub told: Mutex<Vec<String>>,
+    /// What a reader of the report should know first.
+    pub noticed: Mutex<Vec<String>>,
     numbers: Numbering,
     orders: Sender<Order>,
     pub taken: Mutex<Receiver<Order>>,
@@ -173,7 +174,7 @@ impl<'w> Stage<'w> {
             runtime,
             sessions: workload.sessions.iter().map_while(|_| runtime.open_session().ok()).collect(),
             loans_left: AtomicU64::new(0),
-            told: Mutex::default(),
+            noticed: Mutex::default(),
             numbers,
             orders,
             taken: Mutex::new(taken),
@@ -250,7 +251,7 @@ impl<'w> Stage<'w> {
         draw(random.get_or_insert_with(|| Random::new(self.seed, Stream::Thread(number))))
     }
 
-    /// Begins a life of an instance that has none. Whoever gets it sees to its start.
+    /// Begins a life of an instance that has none. The caller has to start it.
     pub fn begin(&self, instance: usize) -> Option<Life> {
         let lives = &self.instances[instance].lives;
         let now = lives.load(Ordering::Acquire);
@@ -269,7 +270,7 @@ impl<'w> Stage<'w> {
         Some((instance, life))
     }
 
-    /// An instance has ended: those who wait for that go on.
+    /// An instance has ended: the threads that wait for that go on.
     pub fn end(&self, instance: usize) {
         let this = &self.instances[instance];
         let joiners = {
@@ -356,11 +357,11 @@ impl<'w> Stage<'w> {
         let exhausted = self.exhausted.lock().expect("no panic while it is held");
         let exhausted =
             exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still"));
-        let told = self.told.lock().expect("no panic while it is held").clone();
+        let noticed = self.noticed.lock().expect("no panic while it is held").clone();
         let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
         let policy = self.policy.iter().flat_map(|policy| policy.notices(&names));
         let granted = self.contexts.notices().into_iter().chain(self.leases.notices());
-        exhausted.chain(told).chain(granted).chain(policy).chain(self.deadlocks()).collect()
+        exhausted.chain(noticed).chain(granted).chain(policy).chain(self.deadlocks()).collect()
     }
 
     /// Loans that logouts found in flight.
@@ -368,8 +369,8 @@ impl<'w> Stage<'w> {
         self.loans_left.load(Ordering::Relaxed)
     }
 
-    /// What became of all that was granted, at the end of time and before anybody is stopped for it.
-    pub fn close_books(&self, end: Nanos) -> Result<Accounts, LinuxError> {
+    /// The accounts of all that was granted, at the end of time and before any thread is stopped for it.
+    pub fn close_accounts(&self, end: Nanos) -> Result<Accounts, LinuxError> {
         let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
         let rings = self.rings.iter().map(|ring| ring.report().map_err(LinuxError::Ring));
         let counted = self.rings.iter().map(|ring| ring.counted());

@@ -83,7 +83,7 @@ impl Player<'_, '_> {
     /// Takes `step`, and waits for what it has to wait for. What is left to do if that did not come in time.
     fn take_sync_step(&mut self, cx: &Cx, step: &Step, timeout: Option<Duration>) -> Option<GivenUp> {
         let (stage, me) = (self.stage, self.number);
-        // Nobody else gets in between: what a thread waits for may come only once it is known that it waits.
+        // No other thread gets in between: a wakeup may come only once it is known that the thread waits.
         let waits = stage.with_sync(|sync, players| match sync.step(me, step, players) {
             Came::Through => None,
             Came::Refused => {

@@ -1,7 +1,7 @@
 //! The page's side: as much of HTTP as a browser and Prometheus need to read four things.
 //!
-//! One request for each connection, `GET` alone, at most [`LONGEST_HEAD`] bytes within [`PATIENCE`]. Whatever begins with another
-//! path than the secret one is not found, and looks the same as what is not there.
+//! One request for each connection, `GET` alone, at most [`LONGEST_HEAD`] bytes within [`PATIENCE`]. A path that does not
+//! begin with the secret is answered as one that does not exist.
 
 use super::Shown;
 use mainspring_report::prometheus;

@@ -1,10 +1,10 @@
 //! `run --live`: a run shown while it goes on, as a page on this host's own address and on a socket for `mainspring top`.
 //!
-//! Off unless asked for. The page's path begins with a number that only those who see this program's output know; the socket
-//! stands in a folder that its owner alone may enter. Both only tell, and nothing that is sent to them changes the run.
+//! Off unless asked for. The page's path begins with a number that only readers of this program's output know. The socket
+//! stands in a folder that its owner alone may enter. Both only show the run: nothing that is sent to them changes it.
 //!
-//! Conserved: those who look on cost a bounded amount. There are never more than a few of them, a request is short, and one that
-//! does not read is dropped.
+//! Conserved: watchers cost a bounded amount. There are never more than a few of them, a request is short, and a watcher that does
+//! not read is dropped.
 
 mod http;
 mod observers;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// How many may look on at once, in each of the two ways.
 const ONLOOKERS: usize = 8;
-/// How often a listener looks whether somebody has come.
+/// How often a listener looks for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The newest frame, and whether there will be others.
@@ -82,7 +82,7 @@ impl Live {
         })?;
         live.listen("socket", move || {
             let next = || listener.accept().map(|(stream, _)| stream);
-            accept(&of_socket, |shown| &shown.observers, next, observers::tell);
+            accept(&of_socket, |shown| &shown.observers, next, observers::send_frames);
         })?;
         Ok(live)
     }
@@ -120,7 +120,7 @@ impl Drop for Live {
     }
 }
 
-/// Answers those who come, each on a thread of its own, until the run is over. One too many finds its connection closed.
+/// Answers each connection on a thread of its own until the run is over. One connection too many is closed.
 fn accept<S: Send + 'static>(
     shown: &Arc<Shown>,
     count: fn(&Shown) -> &AtomicUsize,
@@ -147,14 +147,14 @@ fn accept<S: Send + 'static>(
     }
 }
 
-/// 128 bits that nobody guesses.
+/// 128 random bits.
 fn secret() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A socket in a new folder that only its owner may enter, so that nobody else can connect at any moment.
+/// A socket in a new folder that only its owner may enter, so that no other user can connect at any moment.
 fn private_socket() -> io::Result<(PathBuf, UnixListener)> {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| {
         // The address of a socket has room for 108 bytes.

@@ -5,18 +5,18 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often an observer is told.
+/// How often an observer is sent a frame.
 const EVERY: Duration = Duration::from_millis(200);
 /// How long one may take to read what it is sent.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Tells one observer until the run is over, or it reads no more.
-pub fn tell(shown: &Shown, mut stream: UnixStream) {
+/// Sends one observer the frames of a run until that is over, or it reads no more.
+pub fn send_frames(shown: &Shown, mut stream: UnixStream) {
     if stream.set_nonblocking(false).is_err() || stream.set_write_timeout(Some(PATIENCE)).is_err() {
         return;
     }
     loop {
-        // Asked before the frame is taken, so that the last frame is told.
+        // Asked before the frame is taken, so that the last frame is sent.
         let is_over = shown.is_over();
         let Ok(mut line) = serde_json::to_vec(&*shown.frame()) else { return };
         line.push(b'\n');

@@ -7,7 +7,7 @@ use mainspring_workload::{
     Workload,
 };
 
-/// The table whose thread, or whose process's first thread, asks for a lease: that of the ring that is polled, if one is.
+/// The table whose thread, or whose process's first thread, asks for a lease: the table of the polled ring's owner, if a ring is polled.
 pub fn asker(workload: &Workload, lease: &LeaseSpec) -> usize {
     lease.ring.map_or(lease.thread.thread, |ring| workload.rings[ring].owner.thread)
 }
@@ -112,7 +112,7 @@ impl Merged {
         self.0.iter_mut().filter(|process| **process == gone).for_each(|process| *process = stays);
     }
 
-    /// Tables that use the same thing are in one process: that of the first.
+    /// Tables that use the same thing are in one process: the process of the first.
     fn share(&mut self, user: &mut Option<usize>, table: usize) {
         self.merge(*user.get_or_insert(table), table);
     }
@@ -236,7 +236,7 @@ impl Layout {
         server.map_or(0, |table| self.threads[table])
     }
 
-    /// The process that has an island: that of its nodes.
+    /// The process that has an island: the process of its nodes.
     pub fn of_island(&self, island: &IslandSpec) -> usize {
         island.nodes.first().map_or(0, |node| self.contexts[node.context])
     }

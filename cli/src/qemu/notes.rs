@@ -283,7 +283,7 @@ impl<'w> Notes<'w> {
                 let refused = refused.map(|(at, why)| (at, String::from_utf8_lossy(&why).into_owned()));
                 let slow = (slow_times as usize, Nanos::new(slow_at));
                 let lost = lost.map(|why| (Nanos::new(lost_at), why));
-                self.policy = Some((Story::told(taken.into(), refused.collect(), slow, lost), epoch));
+                self.policy = Some((Story::counted(taken.into(), refused.collect(), slow, lost), epoch));
             }
             Note::Calls { endpoint, accepted, replied, failed } => {
                 let (row, _) = self.calls.get_mut(endpoint as usize)?;

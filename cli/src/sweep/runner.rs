@@ -1,7 +1,7 @@
 //! `mainspring sweep-runner`: makes runs of sweeps for a worker, which writes jobs to standard input and reads results.
 //!
-//! Conserved: a result is that of the text, the settings and the version that its fingerprint stands for. Whoever computes another
-//! fingerprint does not run it.
+//! Conserved: a result belongs to the text, the settings and the version that its fingerprint stands for. A worker that computes
+//! another fingerprint does not run the job.
 
 use super::{Result, fingerprint};
 use crate::args::FailOn;

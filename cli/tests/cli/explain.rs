@@ -224,7 +224,7 @@ fn of_two_endpoints_that_a_thread_calls_only_the_one_it_waits_at_is_named() {
     }
 }
 
-/// A request that waits behind another one is handed to nobody, so the record cannot say where it waits.
+/// A request that waits behind another one has no server, so the record cannot say where it waits.
 #[test]
 fn an_endpoint_that_the_record_does_not_tell_is_not_made_up() {
     let folder = Folder::new("explain-either");

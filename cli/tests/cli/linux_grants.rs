@@ -281,7 +281,7 @@ fn an_endpoint_lends_its_own_context_and_calls_that_are_late_are_dropped() {
     let context = row(&report, "contexts", "c");
     assert!(number(&context["used_ns"]) >= 10 * 100_000, "the server ran on it: {context}");
     assert_eq!(number(&context["donated_ns"]), 0, "no caller lent anything");
-    // Nobody serves: a call that is not begun by its deadline is dropped, one that needs more than there is is refused.
+    // No thread serves: a call that is not begun by its deadline is dropped, and one that needs more than there is is refused.
     let text = "[machine]\nduration = \"200ms\"\n[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
          [[thread]]\nname = \"late\"\ntimes = 3\nprogram = [\"call e deadline 1ms drop\"]\n\
          [[thread]]\nname = \"poor\"\ncontext = \"c\"\ntimes = 3\nprogram = [\"call e needs 5ms timeout 1ms\"]\n\
@@ -322,7 +322,7 @@ fn a_ring_without_a_poller_is_served_by_its_owner_and_nobody_else() {
     assert_eq!(row_of["mode"], "syscall");
     assert_eq!(number(&row(&report, "threads", "stranger")["refusals"]), 2);
     assert_eq!(number(&row(&report, "threads", "greedy")["refusals"]), 1, "the ring has no poller");
-    // Completions that nobody reaps leave no room, and a wait for more than there will be times out.
+    // Completions that are not reaped leave no room, and a wait for more than there will be times out.
     let text = format!(
         "{ring}[[thread]]\nname = \"a\"\ntimes = 1\nprogram = [\"submit r 16\", \"complete r 13 timeout 5ms\"]\n"
     );
@@ -366,7 +366,7 @@ fn a_policy_service_is_obeyed_within_its_bounds_and_outlived() {
 #[test]
 fn players_wait_for_each_other_at_locks_in_the_order_in_which_they_came() {
     let machine = "[machine]\ncpus = 2\nduration = \"1s\"\n";
-    // Ten rounds of three: nobody is in the mutex with another, since all of them sleep in there.
+    // Ten rounds of three: no two threads are in the mutex together, since all of them sleep in there.
     let text = format!(
         "{machine}[[mutex]]\nname = \"m\"\n\
          [[thread]]\nname = \"t\"\ncount = 3\ntimes = 10\n\

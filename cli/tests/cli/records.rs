@@ -59,7 +59,7 @@ fn a_decision_that_differs_is_named() {
 }
 
 /// A sound record, but one that says WFQ made decisions that EEVDF made. The first block begins after the magic and
-/// the version, and holds the workload's name and then 64-bit words, of which the fourth is the policy.
+/// the version, and holds the workload's name and then 64-bit words. The fourth word is the policy.
 fn with_other_policy(mut record: Vec<u8>) -> Vec<u8> {
     const BLOCK: usize = 10;
     let word = |at: usize, record: &[u8]| -> usize {

@@ -39,6 +39,20 @@ pub enum IslandNotice {
     Left,
 }
 
+/// What is left to a machine to do about a context that was used up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum UsedUp {
+    /// Nothing: its thread waits for the next refill, or goes on.
+    Nothing,
+    /// It is a fault of the thread that ran on it.
+    Fault,
+    /// It is revoked.
+    Revoke,
+    /// Its island leaves, by [`Islands::leave`].
+    Leave(IslandRef),
+}
+
 /// A machine with islands.
 pub trait IslandMachine: ContextMachine + LeaseMachine {
     /// Posts `notice` of `island` where its owner wants to hear of it.
@@ -207,24 +221,38 @@ impl Islands {
         Ok(())
     }
 
-    /// A context was used up. If it is a node's, its island's owner hears of it as the island's policy says; what the machine
-    /// has to do to the node, or to the whole island.
-    pub fn overran<M: IslandMachine>(
+    /// A context was used up whose own policy is `policy`. If it is a node's, its island's policy counts, and the island's owner
+    /// hears of it.
+    pub fn used_up<M: IslandMachine>(
         &mut self,
         machine: &mut M,
         context: ContextRef,
-    ) -> Option<(IslandRef, OverrunAction)> {
-        let (island, node) = self.node_of(context)?;
-        let action = self.admission.overrun(island, node).ok()?;
+        policy: Overrun,
+    ) -> UsedUp {
+        let of_node = self.node_of(context).and_then(|(island, node)| {
+            let action = self.admission.overrun(island, node).ok()?;
+            Some((island, node, action))
+        });
+        let Some((island, node, action)) = of_node else {
+            return match policy {
+                Overrun::Throttle | Overrun::Notify => UsedUp::Nothing,
+                Overrun::Fault => UsedUp::Fault,
+                Overrun::Shutdown => UsedUp::Revoke,
+            };
+        };
         match action {
-            OverrunAction::Notify => self.notify_owner(machine, island, IslandNotice::Overran { node }),
+            OverrunAction::Throttle | OverrunAction::AlreadyStopping => UsedUp::Nothing,
+            OverrunAction::Fault => UsedUp::Fault,
+            OverrunAction::Notify => {
+                self.notify_owner(machine, island, IslandNotice::Overran { node });
+                UsedUp::Nothing
+            }
             OverrunAction::Shutdown(_) => {
                 self.notify_owner(machine, island, IslandNotice::Overran { node });
                 self.notify_owner(machine, island, IslandNotice::ShuttingDown);
+                UsedUp::Leave(island)
             }
-            OverrunAction::Throttle | OverrunAction::Fault | OverrunAction::AlreadyStopping => {}
         }
-        Some((island, action))
     }
 
     /// Gives an island another spec with as many nodes, each on its CPU, if every task that was promised a deadline keeps

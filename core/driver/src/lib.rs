@@ -41,5 +41,5 @@ pub mod steal;
 
 pub use contexts::{ContextMachine, Contexts};
 pub use machine::{CpuAccess, Home, Left, Machine, Notified, Threads};
-pub use observer::{Observer, Usual};
+pub use observer::{FrequentEvent, Observer};
 pub use recorded_cpu::{CpuCore, RecordedCpu};

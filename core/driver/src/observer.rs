@@ -6,7 +6,7 @@ use mainspring_sched::{Cpu, Decision, Expired, IdleConditions, IdleTick, Stop, T
 
 /// The events that happen most, with their outcomes. An observer may take one in one piece.
 #[derive(Clone, Copy, Debug)]
-pub enum Usual<'a> {
+pub enum FrequentEvent<'a> {
     /// A timer interrupt.
     Timer(TimerOutcome),
     /// The end of a timed wait, or that none was due.
@@ -15,7 +15,7 @@ pub enum Usual<'a> {
     Idle(&'a IdleConditions, IdleTick),
 }
 
-impl<'a> Usual<'a> {
+impl<'a> FrequentEvent<'a> {
     /// The event alone.
     #[must_use]
     pub fn event(self) -> EventRef<'a> {
@@ -57,14 +57,14 @@ pub trait Observer {
 
     /// One of the events that happen most is about to be given to `cpu`.
     #[inline(always)]
-    fn before_usual<'e>(&mut self, now: Nanos, cpu: &Cpu, event: impl FnOnce() -> EventRef<'e>) {
+    fn before_frequent<'e>(&mut self, now: Nanos, cpu: &Cpu, event: impl FnOnce() -> EventRef<'e>) {
         self.before(now, cpu, event);
     }
 
     /// It has happened.
     #[inline(always)]
-    fn after_usual(&mut self, now: Nanos, cpu: &Cpu, usual: Usual<'_>) {
-        self.after(now, cpu, || usual.outcome());
+    fn after_frequent(&mut self, now: Nanos, cpu: &Cpu, frequent: FrequentEvent<'_>) {
+        self.after(now, cpu, || frequent.outcome());
     }
 
     /// Whether events may be joined to one that no record has a form for. An observer that records needs each by itself.

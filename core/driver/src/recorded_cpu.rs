@@ -3,7 +3,7 @@
 //! Conserved: an observer sees every event of a CPU in its order, before and after, and nothing happens to the CPU otherwise. So a
 //! record that an observer makes replays.
 
-use crate::observer::{Observer, Usual};
+use crate::observer::{FrequentEvent, Observer};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::context::{Context, Notices};
@@ -163,9 +163,9 @@ impl<O: Observer> RecordedCpu<'_, O> {
     #[inline(always)]
     pub fn timer(self) -> TimerOutcome {
         let Self { cpu, now, observer } = self;
-        observer.before_usual(now, cpu, || EventRef::Timer);
+        observer.before_frequent(now, cpu, || EventRef::Timer);
         let outcome = cpu.timer(now);
-        observer.after_usual(now, cpu, Usual::Timer(outcome));
+        observer.after_frequent(now, cpu, FrequentEvent::Timer(outcome));
         outcome
     }
 
@@ -176,9 +176,9 @@ impl<O: Observer> RecordedCpu<'_, O> {
         if cpu.next_deadline().is_none_or(|deadline| deadline > now) {
             return None;
         }
-        observer.before_usual(now, cpu, || EventRef::Expire);
+        observer.before_frequent(now, cpu, || EventRef::Expire);
         let expired = cpu.expire(now);
-        observer.after_usual(now, cpu, Usual::Expired(expired.as_ref()));
+        observer.after_frequent(now, cpu, FrequentEvent::Expired(expired.as_ref()));
         expired
     }
 
@@ -186,9 +186,9 @@ impl<O: Observer> RecordedCpu<'_, O> {
     #[inline(always)]
     pub fn enter_idle(self, conditions: &IdleConditions) -> IdleTick {
         let Self { cpu, now, observer } = self;
-        observer.before_usual(now, cpu, || EventRef::EnterIdle(conditions));
+        observer.before_frequent(now, cpu, || EventRef::EnterIdle(conditions));
         let tick = cpu.enter_idle(now, conditions);
-        observer.after_usual(now, cpu, Usual::Idle(conditions, tick));
+        observer.after_frequent(now, cpu, FrequentEvent::Idle(conditions, tick));
         tick
     }
 

@@ -7,11 +7,11 @@ use machines::{cpu, entity, thread};
 use mainspring_abi::{ContextRef, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_authority::island::{
     self, Calls, Capacity, DeviceReservation, HotPath, IslandDenial, IslandError, IslandRef, Locks,
-    NodeBudget, NodeTerms, OverrunAction, OverrunPolicy, Phase, PreallocSpec, RealtimeIslandSpec, Residency,
-    RingSpec, Shape, ShutdownPolicy,
+    NodeBudget, NodeTerms, OverrunPolicy, Phase, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec,
+    Shape, ShutdownPolicy,
 };
 use mainspring_driver::contexts::{AdmissionRules, ContextMachine, Contexts, Grant, HomeCpu, RevokeReason};
-use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound};
+use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound, UsedUp};
 use mainspring_driver::leases::Leases;
 use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::placement::start;
@@ -218,11 +218,10 @@ fn an_overrun_shuts_the_island_down_and_its_owner_hears_each_step() {
     let who = rig.islands.contexts(island).expect("admitted")[0];
     rig.machine.pass(&mut rig.leases, ms(4));
     assert_ne!(rig.machine.running(1), Some(thread(1)), "its 4 ms are used up, and it is throttled");
-    let action = rig.islands.overran(&mut rig.machine, who);
-    assert_eq!(action, Some((island, OverrunAction::Shutdown(ShutdownPolicy::FinishActivation))));
+    assert_eq!(rig.islands.used_up(&mut rig.machine, who, Overrun::Shutdown), UsedUp::Leave(island));
     assert_eq!(take_notices(), [IslandNotice::Overran { node: 0 }, IslandNotice::ShuttingDown]);
-    let again = rig.islands.overran(&mut rig.machine, who);
-    assert_eq!(again, Some((island, OverrunAction::AlreadyStopping)));
+    let again = rig.islands.used_up(&mut rig.machine, who, Overrun::Shutdown);
+    assert_eq!(again, UsedUp::Nothing, "it is stopping already");
     let Rig { machine, leases, contexts, islands } = &mut rig;
     islands.leave(machine, contexts, leases, island).expect("it is there");
     machine.deliver(leases);
@@ -305,7 +304,23 @@ fn a_node_may_have_another_overrun_policy_than_its_island() {
     let spec = |node: usize| rig.contexts.spec(contexts[node].id()).expect("live");
     assert_eq!((spec(0).overrun, spec(0).priority), (Overrun::Shutdown, 0));
     assert_eq!((spec(1).overrun, spec(1).priority), (Overrun::Notify, 7));
-    let gate = rig.islands.overran(&mut rig.machine, contexts[1]);
-    assert_eq!(gate, Some((island, OverrunAction::Notify)));
+    let gate = rig.islands.used_up(&mut rig.machine, contexts[1], Overrun::Notify);
+    assert_eq!(gate, UsedUp::Nothing, "its owner hears of it");
     assert_eq!(take_notices(), [IslandNotice::Overran { node: 1 }]);
+}
+
+#[test]
+fn a_context_of_no_island_is_dealt_with_as_its_own_policy_says() {
+    let mut rig = rig();
+    let plain = ContextRef::new(77, 0);
+    let left_to_do = [
+        (Overrun::Throttle, UsedUp::Nothing),
+        (Overrun::Notify, UsedUp::Nothing),
+        (Overrun::Fault, UsedUp::Fault),
+        (Overrun::Shutdown, UsedUp::Revoke),
+    ];
+    for (policy, expected) in left_to_do {
+        assert_eq!(rig.islands.used_up(&mut rig.machine, plain, policy), expected, "{policy:?}");
+    }
+    assert_eq!(take_notices(), []);
 }

@@ -44,14 +44,14 @@ impl Affinity {
     }
 }
 
-/// On whose time a thread runs.
+/// The time that a thread runs on.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// On no context's: it has its share of what is left.
+    /// No context: it has its share of the time that contexts leave.
     BestEffort,
-    /// On this context's, which it holds.
+    /// This context, which it holds.
     Context(Box<Context>),
-    /// On that context's, which it has lent: it waits for it to come back.
+    /// None: it has lent this context, and waits until the context comes back.
     Lent(ContextRef),
 }
 
@@ -60,7 +60,7 @@ pub enum Authority {
 pub struct Spec {
     /// Its identity.
     pub thread: ThreadRef,
-    /// Whose quotas it counts against.
+    /// The process whose quotas it counts against.
     pub process: ProcessId,
     /// Its share.
     pub weight: Weight,
@@ -169,13 +169,13 @@ impl Entity {
         self.runnable_since = self.runnable_since.min(now);
     }
 
-    /// Whose state this is.
+    /// The thread that this is the state of.
     #[must_use]
     pub fn thread(&self) -> ThreadRef {
         self.thread
     }
 
-    /// Whose quotas it counts against.
+    /// The process whose quotas it counts against.
     #[must_use]
     pub fn process(&self) -> ProcessId {
         self.process
@@ -193,7 +193,7 @@ impl Entity {
         self.class
     }
 
-    /// On whose time it runs.
+    /// The time that it runs on.
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority

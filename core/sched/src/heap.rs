@@ -33,7 +33,7 @@ fn least_of_all<K: Rank>(entries: &[(K, u32); FAN]) -> (usize, (K, u32)) {
     (least, entries[least])
 }
 
-/// The same of fewer, of which there may be none.
+/// The same of at most three children. `None` without any.
 #[inline]
 fn least_of_few<K: Rank>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
     let mut entries = entries.iter().copied().enumerate();

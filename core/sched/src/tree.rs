@@ -251,7 +251,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         nodes.entries[at].earliest[side] = earliest;
     }
 
-    /// Merges two parts of which all of `left` precedes all of `right`, and hangs the result at the given place.
+    /// Merges two parts and hangs the result at the given place. All of `left` precedes all of `right`.
     fn join(&mut self, nodes: &mut Nodes, left: u32, right: u32, parent: u32, side: usize) -> u32 {
         let (mut part, mut parent, mut side) = ([left, right], parent, side);
         let mut top = NIL;

@@ -39,7 +39,7 @@ pub struct WaitPermit {
 }
 
 impl WaitPermit {
-    /// Whose wait it is.
+    /// The process that waits.
     #[must_use]
     pub fn process(&self) -> ProcessId {
         self.process
@@ -66,7 +66,7 @@ pub struct Timeout {
 pub enum QuotaError {
     /// The process has as many timed waits pending as it may; let one end first.
     Process {
-        /// Whose limit.
+        /// The process.
         process: ProcessId,
         /// The limit.
         limit: u32,

@@ -51,7 +51,7 @@ impl Hierarchy {
 pub struct Hierarchies(Vec<Hierarchy>);
 
 impl Hierarchies {
-    /// Those that this process can see.
+    /// The hierarchies that this process can see.
     ///
     /// # Errors
     /// If `/proc` cannot be read.

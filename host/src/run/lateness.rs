@@ -22,9 +22,9 @@ const SHORTEST: Duration = Duration::from_millis(20);
 pub struct Lateness {
     /// Periods in windows in which the thread never waited.
     pub periods: u64,
-    /// Of those, periods whose budget was used up with work left.
+    /// Those of the periods whose budget was used up with work left.
     pub used_up: u64,
-    /// Of those, periods whose budget came late.
+    /// Those of the periods whose budget came late.
     pub late: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Of the first thread of process `pid`, which has `budget` in each `period`.
+    /// A sampler of the first thread of process `pid`, which has `budget` in each `period`.
     pub(super) fn new(pid: i32, budget: Nanos, period: Nanos) -> Self {
         let process = PathBuf::from(format!("/proc/{pid}"));
         Self { process, budget, period, last: None, found: Lateness::default() }

@@ -31,14 +31,15 @@ use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::contexts::{
     AdmissionRules, BindError, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Effort, Grant,
-    HomeCpu, Lent, Logout, RevokeReason, share,
+    HomeCpu, Lent, Logout, RevokeReason, lent_by, share,
 };
+use mainspring_driver::islands::UsedUp;
 use mainspring_driver::ledgers::{Amounts, LedgerError, Ledgers, Profile, Resource};
+use mainspring_driver::placement;
 use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
-use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::{ContextSpec, Overrun, SpecError};
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Affinity, Authority, Entity, Floor, Overran, WaitKind};
+use mainspring_sched::{Affinity, Entity, Floor, Overran};
 use spin::{Mutex, MutexGuard, Once};
 
 /// Contexts that there can be at a time.
@@ -183,16 +184,9 @@ pub fn end_service(own: ContextRef, server: ThreadRef) {
 
 /// The call of `caller` is over: it has its context back if it has lent it, and can be woken.
 pub fn return_loan(caller: ThreadRef, end: CallEnd) {
-    if exist() && has_lent(caller) {
+    if exist() && lent_by(&mut Kernel, caller).is_some() {
         let _returned = lock().end_call(&mut Kernel, caller, end);
     }
-}
-
-fn has_lent(thread: ThreadRef) -> bool {
-    let Some(home) = Kernel.home(thread) else { return false };
-    Kernel.with_cpu(home.cpu, |cpu| {
-        cpu.cpu().entity(home.seat).is_ok_and(|entity| matches!(entity.authority(), Authority::Lent(_)))
-    })
 }
 
 /// `thread`, which was to be woken and was not, may have lent its context: the loan is called in, and the thread woken. It is also woken
@@ -203,23 +197,11 @@ pub fn call_in(thread: ThreadRef, end: CallEnd) {
     let _woken = placement::wake(&mut Kernel, thread);
 }
 
-/// The thread whose context `thread` serves a call on.
-fn donor_of(thread: ThreadRef) -> Option<ThreadRef> {
-    let home = Kernel.home(thread)?;
-    Kernel.with_cpu(home.cpu, |cpu| cpu.cpu().entity(home.seat).ok()?.context()?.donors().last())
-}
-
 /// `thread`, which is marked as leaving, is to end, and has been woken if it waited: it ends as best effort, so that it need not wait
 /// for a refill. Its own context is at rest, and one that it has on loan is back with its caller.
 pub fn let_go(thread: ThreadRef) {
-    if !exist() {
-        return;
-    }
-    let mut table = lock();
-    if let Some(donor) = donor_of(thread) {
-        let _returned = table.end_call(&mut Kernel, donor, CallEnd::ServerGone);
-    } else {
-        let _unbound = table.unbind(&mut Kernel, thread);
+    if exist() {
+        lock().let_go(&mut Kernel, thread);
     }
 }
 
@@ -230,19 +212,6 @@ pub fn bind(who: ContextRef, thread: &Thread) -> Result<(), BindError> {
         return Err(BindError::NoThread(thread.name()));
     }
     table.bind(&mut Kernel, who, thread.name())
-}
-
-/// Whether the running thread `thread` may wait for `kind`. One that serves a call on a loan and waits for the next has not
-/// answered: the caller has its context back, and waits on.
-pub fn may_block(table: &mut Contexts, thread: ThreadRef, kind: WaitKind) -> Result<(), CapError> {
-    match (donor_of(thread), kind) {
-        (None, _) | (Some(_), WaitKind::Call) => Ok(()),
-        (Some(donor), WaitKind::Receive) => {
-            let _returned = table.end_call(&mut Kernel, donor, CallEnd::ServerGone);
-            Ok(())
-        }
-        (Some(_), _) => Err(CapError::BorrowedTime),
-    }
 }
 
 fn tell(context: ContextRef, waiter: ThreadRef) {
@@ -349,14 +318,9 @@ pub fn handle_faults(who: ContextRef, endpoint: u32) {
 /// The context `context`, which is the thread `owner`'s, is used up, and its policy is not the core's to carry out. Nothing is locked.
 #[cold]
 fn deal_with(context: ContextRef, owner: ThreadRef, policy: Overrun) {
-    let policy = match islands::overran(context) {
-        None => policy,
-        Some(true) => Overrun::Fault,
-        Some(false) => return,
-    };
-    match policy {
-        Overrun::Throttle | Overrun::Notify => {}
-        Overrun::Fault => {
+    match islands::used_up(context, policy) {
+        UsedUp::Nothing | UsedUp::Leave(_) => {}
+        UsedUp::Fault => {
             let handlers = HANDLERS.lock();
             let handler = handlers.iter().find(|(who, _)| who.id() == context.id()).map(|(_, to)| *to);
             drop(handlers);
@@ -369,7 +333,7 @@ fn deal_with(context: ContextRef, owner: ThreadRef, policy: Overrun) {
                 (None, None) => {}
             }
         }
-        Overrun::Shutdown => {
+        UsedUp::Revoke => {
             // It may have been revoked meanwhile.
             let _gone = lock().revoke(&mut Kernel, context, RevokeReason::IslandEnd);
         }

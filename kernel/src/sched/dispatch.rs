@@ -201,7 +201,9 @@ fn block_on_context(
         (kind, _) => kind,
     };
     let mut table = contexts::lock();
-    let slept = contexts::may_block(&mut table, name, kind)
+    let slept = table
+        .about_to_wait(&mut Kernel, name, kind)
+        .map_err(|_| CapError::BorrowedTime)
         .and_then(|()| begin_to_wait(here, thread, kind, deadline.min(inbox.next_deadline())));
     if slept.is_ok()
         && let (Some(ends), Some((caller, _))) = (&ends, call)

@@ -24,14 +24,12 @@ use mainspring_abi::kernel::{ISLAND_NODES, RELEASE_NS, SQ_ENTRIES};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos, ProcessId};
 use mainspring_authority::admission::Effort;
-use mainspring_authority::island::{
-    Capacity, IslandError, IslandRef, Machine, OverrunAction, Phase, RealtimeIslandSpec,
-};
+use mainspring_authority::island::{Capacity, IslandError, IslandRef, Machine, Phase, RealtimeIslandSpec};
 use mainspring_driver::contexts::Contexts;
 use mainspring_driver::debts::{Debts, Owed};
-use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound};
+use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound, UsedUp};
 use mainspring_sched::Floor;
-use mainspring_sched::context::Usage;
+use mainspring_sched::context::{Overrun, Usage};
 use mainspring_sched::lease::{Endpoint, Owner};
 use mainspring_schema as schema;
 use spin::{Mutex, Once};
@@ -386,21 +384,13 @@ pub fn process_ended(process: &Process) {
     }
 }
 
-/// The context of a node was used up: whether it was one, and what its island's policy leaves to be done to its thread is a fault.
-pub fn overran(context: ContextRef) -> Option<bool> {
-    if !any() {
-        return None;
-    }
-    let dealt = with_table(|table| {
-        let found = table.islands.overran(&mut Kernel, context);
-        let Some((island, action)) = found else { return Err(CapError::NotFound) };
-        match action {
-            OverrunAction::Shutdown(_) => table.leave(island, true).map(|()| false),
-            OverrunAction::Fault => Ok(true),
-            OverrunAction::Throttle | OverrunAction::Notify | OverrunAction::AlreadyStopping => Ok(false),
-        }
+/// A context was used up: what is left to do about it. An island that it shuts down has left.
+pub fn used_up(context: ContextRef, policy: Overrun) -> UsedUp {
+    let left_to_do = with_table(|table| match table.islands.used_up(&mut Kernel, context, policy) {
+        UsedUp::Leave(island) => table.leave(island, true).map(|()| UsedUp::Nothing),
+        other => Ok(other),
     });
-    dealt.ok()
+    left_to_do.unwrap_or(UsedUp::Nothing)
 }
 
 /// What is known of a node.

@@ -149,7 +149,7 @@ impl<N: Number> Fairness<N> {
             (ObservedEvent::SetClass(seat, class), Outcome::Done) => {
                 let index = seat.thread().index();
                 self.competitor_mut(index).class = *class;
-                // Of a shorter request, the whole ones are behind it.
+                // With shorter requests, it has whole ones behind it.
                 let request = self.request(index);
                 self.competitor_mut(index).used %= request;
                 return Ok(());

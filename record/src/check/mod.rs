@@ -118,7 +118,7 @@ impl<N: Number> Checks<N> {
     /// Judges `observed`, after which `cpu` is as it is; `Err` says what must not be.
     pub fn judge(&mut self, cpu: &Cpu, observed: &Observation) -> Result<(), String> {
         let all = self.thorough();
-        // Those that judge by what was before go first, then the model is brought up to date.
+        // Checkers that judge by the state before the event go first. Then the model is brought up to date.
         self.timers.before(&self.setting, &self.model, &self.grants, observed)?;
         self.grants.follow(&self.model, cpu, observed)?;
         self.accounts.before(&self.model, &self.grants, observed)?;

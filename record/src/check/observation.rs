@@ -22,7 +22,7 @@ pub struct Observation {
 
 /// StopKind a running thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is that of `Stop`")]
+#[expect(missing_docs, reason = "the variants are documented at `Stop`")]
 pub enum StopKind {
     Nothing,
     Preempted,
@@ -32,7 +32,7 @@ pub enum StopKind {
 
 /// A thread that came to a CPU.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each field is that of `Entity`")]
+#[expect(missing_docs, reason = "the fields are documented at `Entity`")]
 pub struct Arrival {
     pub thread: ThreadRef,
     pub weight: Weight,
@@ -45,9 +45,9 @@ pub struct Arrival {
     pub authority: AuthorityCopy,
 }
 
-/// On whose time a thread runs.
+/// The time that a thread runs on.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each variant is that of `Authority`")]
+#[expect(missing_docs, reason = "the variants are documented at `Authority`")]
 pub enum AuthorityCopy {
     BestEffort,
     Context(Box<ContextCopy>),
@@ -63,7 +63,7 @@ pub struct ContextCopy {
     pub spec: ContextSpec,
     /// Release and amount of each refill.
     pub refills: Vec<(u64, u64)>,
-    /// What was used of it, in all.
+    /// The time used of it in all.
     pub used: u64,
     /// And on loan.
     pub donated: u64,

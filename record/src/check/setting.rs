@@ -56,8 +56,8 @@ impl Setting {
         }
     }
 
-    /// The setting of a recorded machine, of which no more is known than its record says; `requests` has the request
-    /// lengths of its threads. An interrupt came when it could, and no CPU knew exactly how another one stood.
+    /// The setting of a recorded machine. Only its record is known; `requests` has the request lengths of its threads. An interrupt
+    /// came when it could, and no CPU knew the exact state of another one.
     #[must_use]
     pub fn recorded(header: &Header, requests: Vec<Option<Nanos>>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Who waits for whom: from a thread that waits for an answer to what holds that answer up.
+//! Which thread waits for which: from a thread that waits for an answer to what holds that answer up.
 
 use super::history::History;
 use super::spent::wait;
@@ -21,8 +21,8 @@ pub(super) struct Scene<'a> {
     running: Vec<Option<u32>>,
     /// By caller: who serves its call, where that is known.
     servers: HashMap<u32, u32>,
-    /// What the machine told of the run: which tables call and serve which endpoint, and the names of contexts.
-    pub(super) told: Option<Report>,
+    /// The summary of the run: which tables call and serve which endpoint, and the names of contexts.
+    pub(super) summary: Option<Report>,
 }
 
 impl<'a> Scene<'a> {
@@ -33,7 +33,7 @@ impl<'a> Scene<'a> {
         let serves = |caller: &u32| Some((*caller, history.server_of(*caller)?));
         let servers = threads.keys().filter_map(serves).collect();
         let running = cpus.iter().map(|cpu| cpu.current().map(|seat| seat.thread().index())).collect();
-        Self { names, threads, running, servers, told: None }
+        Self { names, threads, running, servers, summary: None }
     }
 
     fn find(&self, index: u32) -> Option<(CpuId, &ThreadView)> {
@@ -58,14 +58,14 @@ impl<'a> Scene<'a> {
 
     fn follow(&self, index: u32, path: &mut Vec<u32>, lines: &mut Vec<String>) {
         let waits = |view: &ThreadView| matches!(view.state, State::Asleep(WaitKind::Call));
-        let (Some((_, view)), Some(told)) = (self.find(index), &self.told) else { return };
+        let (Some((_, view)), Some(summary)) = (self.find(index), &self.summary) else { return };
         if !waits(view) || path.len() > LONGEST {
             return;
         }
         let mut indent = "  ".repeat(path.len());
         let calls =
             |endpoint: &&EndpointReport| endpoint.callers.iter().any(|t| t == table_of(self.name(index)));
-        let mut endpoints: Vec<&EndpointReport> = told.endpoints.iter().filter(calls).collect();
+        let mut endpoints: Vec<&EndpointReport> = summary.endpoints.iter().filter(calls).collect();
         let server = self.servers.get(&index).copied();
         if let Some(server) = server {
             let serves = |endpoint: &&EndpointReport| {
@@ -148,13 +148,13 @@ impl<'a> Scene<'a> {
 
     /// Whether the context was revoked by the end of the run.
     pub(super) fn is_revoked(&self, who: ContextRef) -> bool {
-        let row = (who.id() as usize).checked_sub(1).and_then(|row| self.told.as_ref()?.contexts.get(row));
+        let row = (who.id() as usize).checked_sub(1).and_then(|row| self.summary.as_ref()?.contexts.get(row));
         row.is_some_and(|context| context.state == "revoked")
     }
 
     /// The name of a context, or its number.
     pub(super) fn context(&self, who: ContextRef) -> String {
-        let row = (who.id() as usize).checked_sub(1).and_then(|row| self.told.as_ref()?.contexts.get(row));
+        let row = (who.id() as usize).checked_sub(1).and_then(|row| self.summary.as_ref()?.contexts.get(row));
         row.map_or_else(|| format!("{who:?}"), |context| context.name.clone())
     }
 }

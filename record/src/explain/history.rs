@@ -222,7 +222,7 @@ impl Onlooker for History {
             self.servers.insert(caller, server);
         }
         if let Outcome::Decided(Decision::Run(run)) = outcome {
-            // Whoever runs waits for no answer.
+            // A thread that runs waits for no answer.
             self.servers.remove(&run.thread.index());
         }
         if let Some(how) = under_way.loses {

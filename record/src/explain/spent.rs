@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 
-/// How many of those who ran instead are named.
+/// How many of the threads that ran instead are named.
 const RIVALS_SHOWN: usize = 6;
 
 /// How a thread spent the time from one instant to another.
@@ -25,7 +25,7 @@ pub struct Spent {
     pub running: Nanos,
     /// It could have run and did not.
     pub ready: Nanos,
-    /// Who had its CPU meanwhile, and for how long.
+    /// The threads that had its CPU meanwhile, and for how long.
     pub rivals: BTreeMap<String, Nanos>,
     /// Its context was used up.
     pub throttled: Nanos,

@@ -62,6 +62,6 @@ pub struct Trailer {
     pub end: Nanos,
     /// Digest of the decisions.
     pub digest: String,
-    /// What the machine tells of the run that its CPUs do not know, as JSON of a report; empty if it tells nothing.
-    pub told: String,
+    /// What the CPUs do not know of the run, as JSON of a report. Empty if the machine has nothing to add.
+    pub summary: String,
 }

@@ -232,7 +232,7 @@ impl<R: Read> RecordReader<R> {
                 bytes: fields.number()?,
                 end: Nanos::new(fields.number()?),
                 digest: fields.text()?,
-                told: if fields.bytes.is_empty() { String::new() } else { fields.text()? },
+                summary: if fields.bytes.is_empty() { String::new() } else { fields.text()? },
             })
         })()
         .ok_or_else(|| self.bad_end())?;

@@ -86,8 +86,8 @@ impl<'a> Recorder<'a> {
         self.block.keep(length)
     }
 
-    /// Ends the record. `told` is what the machine tells besides; see [`Trailer::told`](super::Trailer).
-    pub fn close(mut self, now: Nanos, digest: &str, told: &str) -> io::Result<()> {
+    /// Ends the record. `summary` is what the CPUs do not know; see [`Trailer::summary`](super::Trailer).
+    pub fn close(mut self, now: Nanos, digest: &str, summary: &str) -> io::Result<()> {
         if self.block.len() > 0 {
             self.flush()?;
         }
@@ -95,7 +95,7 @@ impl<'a> Recorder<'a> {
         payload.extend_from_slice(&self.bytes.to_le_bytes());
         payload.extend_from_slice(&now.get().to_le_bytes());
         write_text(&mut payload, digest);
-        write_text(&mut payload, told);
+        write_text(&mut payload, summary);
         let mut end = prefix(&payload).to_vec();
         end.append(&mut payload);
         self.out.write_all(&end)?;

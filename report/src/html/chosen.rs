@@ -3,7 +3,7 @@
 //! A page of a few thousand threads holds all of them. Of more, it holds those that people look for: the ones that missed
 //! deadlines, the ones that waited longest, and some of each table. The others are told together, a group per table.
 //!
-//! Conserved: each thread of the report has one number, its own or that of its group.
+//! Conserved: each thread of the report has one number, its own or its group's.
 
 use crate::names::{Names, stem};
 use crate::{Report, ThreadReport};

@@ -46,14 +46,14 @@ pub struct AdmissionCpu {
     /// density was enough, or the load was refused for another reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deciding: Option<DecidingInterval>,
-    /// Of a refusal: whether it is proof of a miss. If not, another test or another placement might have said yes.
+    /// Whether a refusal is proof of a miss. If not, another test or another placement might have said yes.
     pub exact: bool,
 }
 
 /// An interval from a common release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidingInterval {
-    /// Whose demand it is: `band 0`, `floor` or `interrupts`.
+    /// The part that demands it: `band 0`, `floor` or `interrupts`.
     pub part: String,
     /// Its length.
     pub interval_ns: u64,

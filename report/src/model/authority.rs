@@ -81,9 +81,9 @@ pub struct RingReport {
     pub submitted: u64,
     /// Entries whose completion was posted.
     pub completed: u64,
-    /// Of those, entries that were dropped because they were late.
+    /// Completed entries that were dropped because they were late.
     pub dropped: u64,
-    /// Of those, entries that were served though they were late.
+    /// Completed entries that were served though they were late.
     pub late: u64,
     /// Completions that had to wait for a place.
     pub overflow: u64,

@@ -49,7 +49,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of nobody yet, which has not started.
+    /// A job without a thread, which has not started.
     #[must_use]
     pub fn new(release_ns: u64, deadline_ns: u64) -> Self {
         Self { release_ns, deadline_ns, ..Self::default() }
@@ -160,7 +160,7 @@ pub struct EndpointReport {
     pub replies: u64,
     /// Calls that ended without an answer: by an exception, a timeout, or the end of their server or endpoint.
     pub failures: u64,
-    /// Calls that nobody had answered when the run ended.
+    /// Calls without an answer when the run ended.
     pub pending: u64,
     /// From call to reply; `None` if there was none.
     pub latency_ns: Option<Worst>,

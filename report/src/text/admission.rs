@@ -87,7 +87,7 @@ fn tasks(report: &AdmissionReport, style: TextStyle, out: &mut String) {
         return;
     }
     out.push('\n');
-    // Where there are no islands, nobody is of one.
+    // Without islands no task is in one.
     let columns = COLUMNS.len() - usize::from(report.islands.is_empty());
     let mut grid = Grid::new(&COLUMNS[..columns]);
     for task in &report.tasks {

@@ -74,7 +74,7 @@ fn list(
     worst(out, style, tone, title, found.collect());
 }
 
-/// Those that counted anything: how much, as text, and whose.
+/// The rows that counted anything: how much, as text, and the name.
 fn counted<'a>(rows: impl Iterator<Item = (&'a str, u64)>) -> Vec<(u64, String, &'a str)> {
     rows.filter(|(_, n)| *n > 0).map(|(name, n)| (n, count(n), name)).collect()
 }

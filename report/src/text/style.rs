@@ -5,7 +5,7 @@
 pub struct TextStyle {
     /// Width of the terminal in characters.
     pub columns: usize,
-    /// Whether tables keep all their columns, however wide they are: nobody sees where a file or a pipe would break them.
+    /// Whether tables keep all their columns, however wide they are: a file or a pipe has no width.
     pub whole: bool,
     /// Whether to use ANSI colours.
     pub colour: bool,

@@ -123,7 +123,7 @@ impl Machine<'_> {
         self.threads.iter().map(|thread| thread.stats.dropped).sum()
     }
 
-    /// Nobody waits any more for the answer to the call that `thread` made last.
+    /// No thread waits any more for the answer to the call that `thread` made last.
     pub(super) fn give_up_call(&mut self, thread: usize) {
         if let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) {
             self.endpoints[call.endpoint].failed += 1;
@@ -408,7 +408,7 @@ enum Source {
     Caller,
 }
 
-/// On whose context a request is being served.
+/// The context on which a request is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Borrowed {
     Endpoint,

@@ -5,8 +5,8 @@
 
 use super::Machine;
 use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
-use mainspring_authority::island::OverrunAction;
 use mainspring_driver::contexts::{CallEnd, ContextMachine, ContextMoved, Contexts, RevokeReason};
+use mainspring_driver::islands::UsedUp;
 use mainspring_driver::sessions::SessionRef;
 use mainspring_record::jobs::MISSES_LISTED;
 use mainspring_report::{Miss, MissKind};
@@ -295,26 +295,19 @@ impl Machine<'_> {
             if !depleted || self.threads[thread].identity != owner {
                 continue;
             }
-            match self.with_islands(|islands, machine| islands.overran(machine, context)).flatten() {
-                Some((_, OverrunAction::Fault)) => self.fault(thread, context),
-                Some((live, OverrunAction::Shutdown(_))) => {
+            match self.with_islands(|islands, machine| islands.used_up(machine, context, policy)) {
+                Some(UsedUp::Fault) => self.fault(thread, context),
+                Some(UsedUp::Revoke) => {
+                    if let Some(grant) = self.grants.index(context) {
+                        self.revoke_grant(grant, "shutdown");
+                    }
+                }
+                Some(UsedUp::Leave(live)) => {
                     if let Some(island) = self.island_named(live) {
                         self.leave_island(island, "shutdown");
                     }
                 }
-                Some((
-                    _,
-                    OverrunAction::Throttle | OverrunAction::Notify | OverrunAction::AlreadyStopping,
-                )) => {}
-                None => match policy {
-                    Overrun::Fault => self.fault(thread, context),
-                    Overrun::Shutdown => {
-                        if let Some(grant) = self.grants.index(context) {
-                            self.revoke_grant(grant, "shutdown");
-                        }
-                    }
-                    Overrun::Throttle | Overrun::Notify => {}
-                },
+                Some(UsedUp::Nothing) | None => {}
             }
         }
     }

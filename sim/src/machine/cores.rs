@@ -26,7 +26,7 @@ impl<'a> Machine<'a> {
     /// The running thread waits; the choice of the next comes later.
     pub(super) fn core_block_current(&mut self, cpu: usize, kind: WaitKind, timeout: Option<Timeout>) {
         let blocked = self.core(cpu).block_current(kind, timeout);
-        debug_assert!(blocked, "somebody ran");
+        debug_assert!(blocked, "a thread ran");
         self.note_overrun(cpu);
     }
 }

@@ -106,7 +106,7 @@ impl Machine<'_> {
         let index = run.thread.index();
         self.mark_idle(cpu, false);
         if unlikely(self.authority) {
-            self.tell_of_beginning(cpu, run);
+            self.note_beginning(cpu, run);
         }
         if run.switched {
             self.switches[cpu] += 1;
@@ -157,7 +157,7 @@ impl Machine<'_> {
     }
 
     #[inline(never)]
-    fn tell_of_beginning(&mut self, cpu: usize, run: Dispatch) {
+    fn note_beginning(&mut self, cpu: usize, run: Dispatch) {
         if run.switched {
             self.vcpus[cpu].segment_start = self.now;
         }

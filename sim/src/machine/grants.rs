@@ -25,12 +25,12 @@ pub(super) struct Grant {
     pub shown: Vec<Refill>,
     /// Known here too, for callers that ask while the table is out for an operation.
     pub revoked: bool,
-    /// What was used of it, if a thread had it when the run ended.
+    /// The time used of it, if a thread had it when the run ended.
     pub usage: Option<Usage>,
     pub terms: Terms,
     /// The deadline that it missed last, as far as the core has told.
     pub missed_due: Option<Nanos>,
-    /// Deadlines that it missed and that the core did not see, because nobody ran on it afterwards.
+    /// Deadlines that it missed and that the core did not see, because no thread ran on it afterwards.
     pub unseen_misses: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Periods of threads and calls between them, as the report tells of them.
+//! Periods of threads and calls between them, as the report has them.
 
 use super::Machine;
 use mainspring_abi::Nanos;
@@ -6,10 +6,10 @@ use mainspring_record::jobs;
 use mainspring_report::{EndpointReport, Job, JobsReport, Miss};
 use mainspring_workload::Phases;
 
-/// What is told of all periods of a run.
-pub(super) struct Told {
-    /// By thread: its row, and how many deadlines it missed.
-    pub rows: Vec<(Option<JobsReport>, u64)>,
+/// All periods of a run, as the report has them.
+pub(super) struct PeriodReports {
+    /// By thread: its report, and how many deadlines it missed.
+    pub of_threads: Vec<(Option<JobsReport>, u64)>,
     pub misses: Vec<Miss>,
     pub misses_total: u64,
     pub jobs: Vec<Job>,
@@ -52,9 +52,9 @@ impl Machine<'_> {
     }
 
     /// Closes the periods of all threads, at the end of the run.
-    pub(super) fn tell_of_jobs(&mut self) -> Told {
-        let mut told = Told {
-            rows: Vec::new(),
+    pub(super) fn close_jobs(&mut self) -> PeriodReports {
+        let mut reports = PeriodReports {
+            of_threads: Vec::new(),
             misses: std::mem::take(&mut self.context_misses),
             misses_total: 0,
             jobs: Vec::new(),
@@ -64,19 +64,19 @@ impl Machine<'_> {
                 self.end_jobs(index, false);
             }
             let Some(jobs) = self.threads[index].jobs.take() else {
-                told.rows.push((None, 0));
+                reports.of_threads.push((None, 0));
                 continue;
             };
             let missed = jobs.misses();
-            let (row, misses, listed) = jobs.report(&self.thread_name(index));
-            told.rows.push((row, missed));
-            told.misses_total += missed;
-            told.misses.extend(misses);
-            told.jobs.extend(listed);
+            let (report, misses, listed) = jobs.report(&self.thread_name(index));
+            reports.of_threads.push((report, missed));
+            reports.misses_total += missed;
+            reports.misses.extend(misses);
+            reports.jobs.extend(listed);
         }
-        told.misses = jobs::number(told.misses);
-        told.jobs.sort_by(|a, b| (a.release_ns, &a.thread).cmp(&(b.release_ns, &b.thread)));
-        told
+        reports.misses = jobs::number(reports.misses);
+        reports.jobs.sort_by(|a, b| (a.release_ns, &a.thread).cmp(&(b.release_ns, &b.thread)));
+        reports
     }
 
     /// Lists the misses among the events, each at its deadline.

@@ -1,4 +1,4 @@
-//! The leases of a workload, by name: when each is asked for, what became of it, and what the driver asks of the machine for it.
+//! The leases of a workload, by name: when each is asked for, how it ended, and the facts that the driver asks the machine for.
 //!
 //! What a lease means is [`mainspring_driver::leases`]; here is what only a simulated machine has: names, a report, and facts
 //! about virtual CPUs.

@@ -145,7 +145,7 @@ struct Machine<'a> {
     states: Option<Rc<RefCell<StateKeeper>>>,
     /// Wake latencies of each thread.
     latencies: Vec<Latencies>,
-    /// Those that have not been filed yet, and whose they are.
+    /// Latencies that have not been filed yet, each after its thread.
     untold_latencies: Vec<(u32, u32)>,
     sent: ReschedulesSent,
 }

@@ -2,7 +2,7 @@
 
 use crate::RunError;
 use mainspring_abi::Nanos;
-use mainspring_driver::Usual;
+use mainspring_driver::FrequentEvent;
 use mainspring_record::digest::Digest;
 use mainspring_record::file::Recorder;
 use mainspring_record::watch::Watch;
@@ -20,10 +20,10 @@ pub(super) struct Observer<'a> {
     pub(super) trouble: Option<RunError>,
 }
 
-/// Fixed for a run, so that the shortest way knows that no other observer has to be told.
+/// Fixed for a run, so that the shortest way knows that there is no other observer.
 enum Onlooker<'a> {
     Nobody,
-    /// A recorder alone, which takes a usual event in one piece.
+    /// A recorder alone, which takes a frequent event in one piece.
     Recorder(Recorder<'a>),
     /// A watcher, which is shown every event before it happens and every outcome after it, and perhaps a recorder.
     Watch(Box<dyn Watch + 'a>, Option<Recorder<'a>>),
@@ -100,12 +100,12 @@ impl<'a> Observer<'a> {
         stop
     }
 
-    /// Records and concludes a usual event that was not recorded in one piece.
+    /// Records and concludes a frequent event that was not recorded in one piece.
     #[cold]
     #[inline(never)]
-    fn show_usual(&mut self, now: Nanos, cpu: &Cpu, usual: Usual<'_>) {
-        self.begin_record(now, cpu, usual.event());
-        self.show_outcome(now, cpu, || usual.outcome());
+    fn show_frequent(&mut self, now: Nanos, cpu: &Cpu, frequent: FrequentEvent<'_>) {
+        self.begin_record(now, cpu, frequent.event());
+        self.show_outcome(now, cpu, || frequent.outcome());
     }
 }
 
@@ -163,22 +163,22 @@ impl mainspring_driver::Observer for Observer<'_> {
     }
 
     #[inline(always)]
-    fn before_usual<'e>(&mut self, now: Nanos, cpu: &Cpu, event: impl FnOnce() -> EventRef<'e>) {
+    fn before_frequent<'e>(&mut self, now: Nanos, cpu: &Cpu, event: impl FnOnce() -> EventRef<'e>) {
         if unlikely(matches!(self.onlooker, Onlooker::Watch(..))) {
             self.let_watch_see_event(now, cpu, event());
         }
     }
 
     #[inline(always)]
-    fn after_usual(&mut self, now: Nanos, cpu: &Cpu, usual: Usual<'_>) {
+    fn after_frequent(&mut self, now: Nanos, cpu: &Cpu, frequent: FrequentEvent<'_>) {
         let recorded = match &mut self.onlooker {
             Onlooker::Nobody => true,
             Onlooker::Recorder(recorder) => {
                 let place = Stamp { cpu: cpu.id(), now };
-                match usual {
-                    Usual::Timer(outcome) => recorder.timer(place, outcome),
-                    Usual::Expired(expired) => recorder.expired(place, expired),
-                    Usual::Idle(conditions, tick) => recorder.idle(place, conditions, tick),
+                match frequent {
+                    FrequentEvent::Timer(outcome) => recorder.timer(place, outcome),
+                    FrequentEvent::Expired(expired) => recorder.expired(place, expired),
+                    FrequentEvent::Idle(conditions, tick) => recorder.idle(place, conditions, tick),
                 }
                 .is_some()
             }
@@ -188,7 +188,7 @@ impl mainspring_driver::Observer for Observer<'_> {
             }
         };
         if !recorded {
-            self.show_usual(now, cpu, usual);
+            self.show_frequent(now, cpu, frequent);
         }
     }
 }

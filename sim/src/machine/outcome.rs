@@ -8,7 +8,7 @@ use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
-use mainspring_report::{ContextReport, JobsReport, RefusedStep, Report, Telemetry, ThreadReport, told};
+use mainspring_report::{ContextReport, JobsReport, RefusedStep, Report, Telemetry, ThreadReport, summary};
 use mainspring_sched::{Cpu, Entity, State};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ impl Machine<'_> {
             row.overhead_ns = self.overhead_of(cpu);
         }
         self.note_unseen_misses();
-        let periods = self.tell_of_jobs();
+        let periods = self.close_jobs();
         if self.schedule.is_some() {
             self.list_misses(&periods.misses);
         }
@@ -40,7 +40,7 @@ impl Machine<'_> {
         self.notices.extend(stuck);
         self.book_survivors();
         self.file_latencies();
-        let threads = self.thread_reports(periods.rows);
+        let threads = self.thread_reports(periods.of_threads);
         let endpoints = self.endpoint_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
@@ -86,7 +86,7 @@ impl Machine<'_> {
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         };
         if let Some(recorder) = recorder {
-            recorder.close(self.now, &report.digest, &told(&report)).map_err(RunError::Record)?;
+            recorder.close(self.now, &report.digest, &summary(&report)).map_err(RunError::Record)?;
         }
         Ok(report)
     }
@@ -129,8 +129,8 @@ impl Machine<'_> {
 
     fn thread_reports(&mut self, jobs: Vec<(Option<JobsReport>, u64)>) -> Vec<ThreadReport> {
         let names: Vec<String> = (0..self.threads.len()).map(|index| self.thread_name(index)).collect();
-        type Told<'t> = (&'t Thread, &'t mut Latencies);
-        let report = |((name, (jobs, misses)), (thread, latencies)): ((String, _), Told<'_>)| {
+        type Lived<'t> = (&'t Thread, &'t mut Latencies);
+        let report = |((name, (jobs, misses)), (thread, latencies)): ((String, _), Lived<'_>)| {
             let stats = &thread.stats;
             ThreadReport {
                 name,
@@ -158,8 +158,8 @@ impl Machine<'_> {
                 failures: stats.failures,
             }
         };
-        let told = self.threads.iter().zip(self.latencies.iter_mut());
-        names.into_iter().zip(jobs).zip(told).map(report).collect()
+        let lived = self.threads.iter().zip(self.latencies.iter_mut());
+        names.into_iter().zip(jobs).zip(lived).map(report).collect()
     }
 
     /// In the order of the numbers that the record has for them; those that were never granted come last.

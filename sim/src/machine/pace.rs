@@ -3,7 +3,7 @@
 //! The scheduler knows nothing of it. A thread's work is counted at full speed, and a slower CPU takes longer for it; what is
 //! charged is the time that it took.
 //!
-//! Conserved: work is never done twice. Each interruption may lose less than a nanosecond of it, since work is whole nanoseconds.
+//! Conserved: work is never done twice. Work is whole nanoseconds, so each interruption loses less than one nanosecond of it.
 
 use super::Machine;
 use super::thread::FOREVER;

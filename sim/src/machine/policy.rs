@@ -13,7 +13,7 @@ use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
 use mainspring_sched::lease::{Owner, ServiceId};
 use mainspring_workload::{Numbering, ThreadTarget, Workload};
 
-/// More decisions than one event can lead to: none is gone before it has been told.
+/// More decisions than one event can lead to: none is gone before it has been listed.
 const LOG: usize = 64;
 
 #[derive(Debug)]

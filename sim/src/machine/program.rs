@@ -5,7 +5,7 @@ use super::calls::Errand;
 use super::script::Op;
 use super::thread::{FOREVER, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
-use mainspring_driver::contexts::CallEnd;
+use mainspring_driver::contexts::{CallEnd, may_block};
 use mainspring_driver::placement;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{QuotaError, Stop, Timeout, WaitKind};
@@ -235,10 +235,9 @@ impl Machine<'_> {
         kind: WaitKind,
         deadline: Option<Nanos>,
     ) -> Option<Option<Timeout>> {
-        // On borrowed time a thread waits only for the answer to a call, which takes the loan along.
         if unlikely(self.authority)
-            && kind != WaitKind::Call
-            && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
+            && let Some((cpu, seat)) = self.place_of(thread)
+            && may_block(&self.cores[cpu], seat, kind).is_err()
         {
             self.refuse_step(thread, "on borrowed time a thread waits for calls alone");
             return None;

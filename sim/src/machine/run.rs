@@ -39,7 +39,7 @@ use std::time::Instant;
 /// The fewest seats that a CPU has to begin with.
 const FIRST_SEATS: usize = 16;
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_STEPS: u64 = 1_000;
 
 pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> Result<Report, RunError> {

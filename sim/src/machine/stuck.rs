@@ -1,7 +1,7 @@
 //! Calls that can never be answered, found when a run ends.
 //!
-//! A caller is stuck if every thread that could answer it is stuck itself, or has ended. The stuck are the greatest set of which that
-//! holds: a caller that a thread outside of the set could answer is taken out, until nothing changes.
+//! A caller is stuck if every thread that could answer it is stuck itself, or has ended. The stuck are the greatest set
+//! with this property: a caller that a thread outside of the set could answer is taken out, until nothing changes.
 
 use super::Machine;
 use mainspring_sched::WaitKind;

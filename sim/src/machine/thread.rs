@@ -129,7 +129,7 @@ impl Thread {
 /// A call on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    /// Whose it is.
+    /// The wait of its caller.
     pub call: WaitId,
     pub endpoint: usize,
     /// When it was made.
@@ -142,7 +142,7 @@ pub(super) struct Request {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serving {
     pub request: Request,
-    /// On whose context, if not the server's own.
+    /// The context that it is served on, if not the server's own.
     pub borrowed: Option<Borrowed>,
 }
 

@@ -35,7 +35,7 @@ impl Machine<'_> {
         let _woken = self.on_behalf_of(Some(cpu), |machine| placement::hand_over(machine, thread));
     }
 
-    /// Does something of which CPU `from` need not be told, because it looks at its queue afterwards.
+    /// Does something without telling CPU `from`, which looks at its queue afterwards.
     #[inline(always)]
     pub(super) fn on_behalf_of<R>(&mut self, from: Option<usize>, act: impl FnOnce(&mut Self) -> R) -> R {
         let here = from.map(|cpu| self.cpu_id(cpu));

@@ -8,7 +8,7 @@ use std::thread::{available_parallelism, scope};
 pub const SEED: &str = "MAINSPRING_SEED";
 /// `all` runs every seed of every sweep, as `make sweeps` does.
 const SEEDS: &str = "MAINSPRING_SEEDS";
-/// Of the seeds of a sweep, a usual run takes one part in this many: the first ones.
+/// Without `all`, a sweep runs one part in this many of its seeds: the first ones.
 const PART: u64 = 10;
 
 /// The seeds of a sweep.

@@ -6,9 +6,9 @@ use std::fmt;
 /// One condition of an `[[expect]]` table, which a run is held to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// Of what.
+    /// What it is about.
     pub subject: Subject,
-    /// What.
+    /// What has to hold.
     pub condition: Condition,
     /// The line of its table.
     pub line: usize,

@@ -51,7 +51,7 @@ pub enum Operation {
     PolicyStalls,
     /// `policy weight THREAD 128 epoch 2`: the policy service sets a weight.
     PolicyWeight {
-        /// Whose.
+        /// The threads that get it.
         thread: ThreadTarget,
         /// The new weight.
         weight: Weight,
@@ -60,7 +60,7 @@ pub enum Operation {
     },
     /// `policy profile THREAD batch epoch 2`: the policy service sets a latency class.
     PolicyProfile {
-        /// Whose.
+        /// The threads that get it.
         thread: ThreadTarget,
         /// The new class.
         latency: LatencyClass,

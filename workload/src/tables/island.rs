@@ -25,7 +25,7 @@ const RESIDENCIES: [(&str, Residency); 3] =
 /// end.
 #[derive(Default)]
 struct Members<'d> {
-    /// Contexts of which anything is in an island.
+    /// Contexts with at least one instance in an island.
     any: HashMap<usize, &'d str>,
     /// Contexts that are in an island with all their instances.
     whole: HashMap<usize, &'d str>,

@@ -314,7 +314,7 @@ fn cycle(section: &mut Section<'_, '_, '_>) -> Result<(Nanos, Nanos), Reported> 
     Ok((period, deadline?.unwrap_or(period)))
 }
 
-/// A list, each item of which is read before the first failure counts.
+/// A list. Each item is read before the first failure counts.
 fn list<'d, T>(
     value: &Found<'d>,
     expected: Kind,

@@ -86,7 +86,7 @@ fn a_registry_that_lies_is_not_believed_and_does_no_harm() {
         assert_eq!(listed, json!([]), "{what}");
         host.run(&["doctor"]).ok();
     };
-    // Of another boot: its processes are not those of today that have the same numbers.
+    // An entry of another boot: today's processes with the same numbers are not its own.
     let own = format!("{}.json", entry["id"].as_str().expect("an id"));
     let mut of_another_boot = entry.clone();
     for who in ["owner", "guardian"] {
@@ -103,7 +103,7 @@ fn a_registry_that_lies_is_not_believed_and_does_no_harm() {
         works("damaged");
         assert!(!file(&own).exists(), "it is cleaned up");
     }
-    // Of a process that lives, or of none that could be known: told, and left for people.
+    // An entry of a process that lives, or of no process that could be known: it is reported, and left for people.
     let started = fs::read_to_string("/proc/self/stat").expect("a process");
     let ticks =
         started.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)).expect("a field");

@@ -2,7 +2,7 @@
 
 use super::{Host, eventually, is_alive, signal};
 
-/// A program with children, one of which is in a session of its own and ignores what it can.
+/// A program with children. One child is in a session of its own and ignores what it can.
 const TREE: &str = "(trap '' TERM HUP INT; setsid sleep 100 & wait) & sleep 100 & echo $$ $!; wait";
 
 fn numbers(line: &str) -> Vec<i32> {

@@ -92,7 +92,7 @@ fn cpus_can_be_had_alone_and_one_is_left() {
         return;
     }
     assert!(["1", "root"].contains(&ran.stdout.trim()), "{ran:?}");
-    // While it is held, nobody else is counted there, and another that may run nowhere else is refused.
+    // While it is held, no other grant is counted there, and another one that may run nowhere else is refused.
     let held = host.start(&["--cpus", &cpu, "--exclusive", "--name", "lessee"], "echo here; exec sleep 60");
     let entry = host.entry();
     assert_eq!(entry["exclusive"], true, "{entry}");

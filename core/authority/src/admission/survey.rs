@@ -94,7 +94,7 @@ impl Survey {
     }
 }
 
-/// Places `candidates` on `cpus`, each of which keeps `floor` for best effort, and says what holds.
+/// Places `candidates` on `cpus` and says what holds. Each CPU keeps `floor` for best effort.
 #[must_use]
 pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: Nanos) -> Survey {
     let terms = Terms { floor, overhead };

@@ -170,7 +170,7 @@ impl Boundary {
         &self.refused
     }
 
-    /// `thread` is the recovery thread from now on. Boot's word, or that of a program which boot trusts with it: never the service's.
+    /// `thread` is the recovery thread from now on. Boot says so, or a program that boot trusts with it, and never the service.
     pub fn set_recovery(&mut self, thread: ThreadRef, treatment: Treatment) {
         // What was said of it before is void.
         self.settings.threads.retain(|treated, _| treated.index() != thread.index());

@@ -103,7 +103,7 @@ pub enum IslandDenial {
         /// Which.
         line: u32,
     },
-    /// None of the CPUs that it asks for is there to be had.
+    /// No CPU that it asks for is free.
     NoCpu,
     /// A CPU that it wants for itself is in use, not one of its own, or the last CPU without an owner; or its interrupt
     /// would disturb another island there.

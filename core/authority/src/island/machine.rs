@@ -70,7 +70,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// An island that was admitted: what it asked for, all of which it holds, and on what grounds.
+/// An island that was admitted: what it asked for and holds, and on what grounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// Its spec. What it names is reserved.
@@ -143,7 +143,7 @@ struct Plan {
 }
 
 impl Machine {
-    /// A machine with these CPUs, of each of which best effort keeps `floor`. Each release is counted with `overhead`
+    /// A machine with these CPUs. Best effort keeps `floor` of each. Each release is counted with `overhead`
     /// on top of its own cost.
     #[must_use]
     pub fn new(cpus: CpuSet, floor: Floor, overhead: Nanos, capacity: &Capacity) -> Self {
@@ -315,7 +315,7 @@ impl Machine {
         let mut loads: BTreeMap<CpuId, CpuLoad> =
             self.cpus.iter().map(|cpu| (cpu, self.load_of(cpu, without))).collect();
         let mut touched = CpuSet::EMPTY;
-        // Of each CPU the last verdict, which is of all that comes there.
+        // The last verdict of each CPU, which counts all that comes there.
         let mut found = BTreeMap::new();
         for irq in &spec.irqs {
             if let IrqWork::Bounded { cpu, cost, interval } = irq.work {

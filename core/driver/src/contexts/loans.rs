@@ -5,7 +5,7 @@
 
 use super::endings::RevokeReason;
 use super::record::{Phase, Position, Record};
-use super::transfer::{NotLanded, at_home, bring_over, home_of, lent_by, write_off};
+use super::transfer::{NotLanded, at_home, bring_over, donor_of, home_of, lent_by, write_off};
 use super::{ContextMachine, ContextMoved, Contexts};
 use crate::machine::Left;
 use crate::observer::Observer;
@@ -360,6 +360,31 @@ impl Contexts {
             Phase::Ended(reason) => LoanEnd::Ended(who, reason),
             Phase::Live | Phase::Ending(_) if returned => LoanEnd::Returned(who),
             Phase::Live | Phase::Ending(_) => LoanEnd::WrittenOff(who),
+        }
+    }
+
+    /// `thread`, which runs, is about to wait for `kind`, if it may: see [`may_block`]. A thread on borrowed time that is about to wait
+    /// for its next request has not answered the last one: its caller has the context back, and waits on.
+    pub fn about_to_wait<M: ContextMachine>(
+        &mut self,
+        machine: &mut M,
+        thread: ThreadRef,
+        kind: WaitKind,
+    ) -> Result<(), OnBorrowedTime> {
+        if kind == WaitKind::Receive
+            && let Some(donor) = donor_of(machine, thread)
+        {
+            self.end_call(machine, donor, CallEnd::ServerGone);
+        }
+        at_home(machine, thread, |access, seat| may_block(access.cpu(), seat, kind)).unwrap_or(Ok(()))
+    }
+
+    /// `thread` is to end, and goes on as best effort, so that it need not wait for a refill. Its own context is at rest; one that it
+    /// has on loan is back with its caller.
+    pub fn let_go<M: ContextMachine>(&mut self, machine: &mut M, thread: ThreadRef) {
+        match donor_of(machine, thread) {
+            Some(donor) => _ = self.end_call(machine, donor, CallEnd::ServerGone),
+            None => _ = self.unbind(machine, thread),
         }
     }
 

@@ -42,7 +42,8 @@
 //! Every end of a call goes through [`Contexts::end_call`], whatever its [`CallEnd`], before the caller is woken. A caller
 //! that has lent nothing needs no call of it; a wake that is refused with `ContextAway` means that it was forgotten. A timed
 //! wait that ends while the context is away does not wake its thread ([`Expired::away`](mainspring_sched::Expired)): the
-//! machine ends the call as [`CallEnd::TimedOut`] and wakes the thread then. Threads that end go through
+//! machine ends the call as [`CallEnd::TimedOut`] and wakes the thread then. A server that is about to wait for the next request
+//! goes through [`Contexts::about_to_wait`]: it has not answered, and its caller has the context back. Threads that end go through
 //! [`Contexts::thread_ended`], which returns what they borrowed and calls in what they lent. [`Contexts::call_directly`] and
 //! [`Contexts::reply_directly`] do a call or a reply on one CPU in one go, on a machine without a recorder.
 
@@ -64,6 +65,8 @@ pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};
 pub use record::{AdjustError, ContextError, ContextInfo, Location};
+pub(crate) use transfer::at_home;
+pub use transfer::lent_by;
 
 use crate::debts::Debts;
 use crate::ledgers::Ledgers;

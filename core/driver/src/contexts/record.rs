@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 use core::fmt;
 use mainspring_abi::{ContextRef, CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_sched::context::{Context, ContextSpec, SpecError, Usage};
+use mainspring_sched::lease::{AccountingTarget, TargetStanding};
 
 /// Where a context is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -318,6 +319,20 @@ impl Contexts {
             let record = &self.records[index];
             matches!(record.position, Position::Rest(_)) && record.phase == Phase::Live
         })
+    }
+
+    /// Whether what `target` names can be charged.
+    #[must_use]
+    pub fn standing(&self, target: AccountingTarget) -> TargetStanding {
+        let AccountingTarget::Context { id, generation } = target else { return TargetStanding::Chargeable };
+        let (Ok(id), Ok(generation)) = (u32::try_from(id), u32::try_from(generation)) else {
+            return TargetStanding::Fabricated;
+        };
+        match self.live(ContextRef::new(id, generation)) {
+            Ok(_) => TargetStanding::Chargeable,
+            Err(ContextError::StaleGeneration { .. } | ContextError::Revoked { .. }) => TargetStanding::Stale,
+            Err(ContextError::Unknown(_) | ContextError::Forgotten(_)) => TargetStanding::Fabricated,
+        }
     }
 
     /// Whether the context with number `id` is gone, forgotten or not.

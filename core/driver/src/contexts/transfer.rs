@@ -38,7 +38,7 @@ pub(super) fn home_of<M: Machine>(machine: &M, thread: ThreadRef) -> Option<Home
 }
 
 /// Carries `act` out on the CPU where `thread` sits. `None` if it has ended, or moves between two CPUs.
-pub(super) fn at_home<M: Machine, R>(
+pub(crate) fn at_home<M: Machine, R>(
     machine: &mut M,
     thread: ThreadRef,
     mut act: impl FnMut(&mut CpuAccess<'_, M>, Seat) -> R,
@@ -63,13 +63,18 @@ pub(super) fn at_home<M: Machine, R>(
 }
 
 /// The context that `thread` has lent.
-pub(super) fn lent_by<M: Machine>(machine: &mut M, thread: ThreadRef) -> Option<ContextRef> {
+pub fn lent_by<M: Machine>(machine: &mut M, thread: ThreadRef) -> Option<ContextRef> {
     at_home(machine, thread, |access, seat| {
         match access.cpu().entity(seat).map(|entity| entity.authority()) {
             Ok(Authority::Lent(who)) => Some(*who),
             _ => None,
         }
     })?
+}
+
+/// The thread whose context `thread` serves a call on.
+pub(super) fn donor_of<M: Machine>(machine: &mut M, thread: ThreadRef) -> Option<ThreadRef> {
+    at_home(machine, thread, |access, seat| access.cpu().entity(seat).ok()?.context()?.donors().last())?
 }
 
 /// `thread` waits no longer for the context that it has lent: it goes on as best effort when it is woken.

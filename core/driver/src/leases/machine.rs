@@ -1,11 +1,12 @@
 //! What leases need of a machine besides its CPUs.
 
 use super::Isolation;
+use crate::contexts::at_home;
 use crate::machine::Machine;
 use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_sched::lease::{AccountingTarget, EndReason, Endpoint, LeaseRef, TargetStanding};
 use mainspring_sched::nohz::{Obstacle, RemoteSlot, RingFacts};
-use mainspring_sched::{Affinity, NetworkNeed};
+use mainspring_sched::{Affinity, Authority, NetworkNeed};
 
 /// A ring, in the machine's own numbering.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -149,8 +150,14 @@ pub trait LeaseMachine: Machine {
     /// An affinity of these CPUs, or `None` if there is no memory for one.
     fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity>;
 
-    /// The CPU on which the scheduling context of `thread` is spent, if it has one or will start on one.
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId>;
+    /// The CPU on which the scheduling context of `thread` is spent, if it has one or will start on one. A context that is lent is
+    /// spent where it was lent, and comes back there.
+    fn context_home(&mut self, thread: ThreadRef) -> Option<CpuId> {
+        at_home(self, thread, |access, seat| {
+            let entity = access.cpu().entity(seat).ok()?;
+            (*entity.authority() != Authority::BestEffort).then_some(access.cpu().id())
+        })?
+    }
 
     /// For what `cpu` may need its tick at this moment.
     fn tick_duties(&mut self, cpu: CpuId) -> TickDuties;

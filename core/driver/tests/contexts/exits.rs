@@ -3,11 +3,13 @@
 use crate::rig::{Rig, ms};
 use mainspring_abi::{ContextRef, ProcessId};
 use mainspring_driver::contexts::{
-    CallEnd, ContextError, Delivery, Drained, Grant, Lent, LoanEnd, Location, NoLoan, RevokeReason,
+    CallEnd, ContextError, Delivery, Drained, Grant, Lent, LoanEnd, Location, NoLoan, OnBorrowedTime,
+    RevokeReason,
 };
 use mainspring_driver::{Machine, placement};
-use mainspring_sched::State;
 use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind};
+use mainspring_sched::lease::{AccountingTarget, TargetStanding};
+use mainspring_sched::{State, WaitKind};
 
 /// On two CPUs: a caller with a context on CPU 0, a server without that waits, and a context that may be spent on both. The caller
 /// has called.
@@ -83,6 +85,39 @@ fn a_cancel_returns_the_loan() {
 #[test]
 fn a_closed_endpoint_returns_the_loan() {
     returns_by(CallEnd::EndpointClosed, 1);
+}
+
+//= OWN:donation.exits ARCH:donation.cancel
+#[test]
+fn a_server_that_is_about_to_wait_for_its_next_request_returns_the_loan() {
+    let (mut rig, who) = in_a_call(1);
+    let server = rig.name(1);
+    let sleeps = rig.contexts.about_to_wait(&mut rig.machine, server, WaitKind::Sleep);
+    assert_eq!(sleeps, Err(OnBorrowedTime { context: who, kind: WaitKind::Sleep }));
+    assert_eq!(rig.contexts.about_to_wait(&mut rig.machine, server, WaitKind::Call), Ok(()));
+    assert_eq!(
+        rig.holds(1),
+        Some(who),
+        "a call takes the loan along, and a wait that is refused changes nothing"
+    );
+    assert_eq!(rig.contexts.about_to_wait(&mut rig.machine, server, WaitKind::Receive), Ok(()));
+    assert_eq!((rig.holds(0), rig.holds(1)), (Some(who), None));
+    let home = rig.machine.home(rig.name(0)).expect("it lives");
+    assert_eq!(rig.machine.core(home.cpu).state(home.seat), Ok(State::Asleep(WaitKind::Call)), "it waits on");
+    rig.verify();
+}
+
+//= OWN:donation.exits ARCH:donation.cancel
+#[test]
+fn a_thread_that_is_to_end_lets_go_of_a_loan_or_of_its_own_context() {
+    let (mut rig, who) = in_a_call(1);
+    let (caller, server) = (rig.name(0), rig.name(1));
+    rig.contexts.let_go(&mut rig.machine, server);
+    assert_eq!((rig.holds(0), rig.holds(1)), (Some(who), None), "a loan goes back to the caller");
+    rig.contexts.let_go(&mut rig.machine, caller);
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Rest));
+    rig.contexts.let_go(&mut rig.machine, caller);
+    rig.verify();
 }
 
 //= OWN:donation.exits ARCH:donation.cancel
@@ -383,4 +418,20 @@ fn on_borrowed_time_a_server_waits_for_nothing_but_a_call() {
     assert!(rig.receive(2));
     let home = rig.machine.home(rig.name(2)).expect("it lives");
     assert!(matches!(rig.machine.core(home.cpu).state(home.seat), Ok(State::Asleep(_))));
+}
+
+#[test]
+fn only_a_context_with_a_usable_name_can_be_charged() {
+    let (mut rig, who) = in_a_call(1);
+    let named = |id, generation| AccountingTarget::from(ContextRef::new(id, generation));
+    let expect =
+        |rig: &Rig, target, standing| assert_eq!(rig.contexts.standing(target), standing, "{target:?}");
+    expect(&rig, AccountingTarget::Ledger, TargetStanding::Chargeable);
+    expect(&rig, who.into(), TargetStanding::Chargeable);
+    expect(&rig, named(who.id(), who.generation() + 1), TargetStanding::Stale);
+    expect(&rig, named(who.id() + 1, 0), TargetStanding::Fabricated);
+    expect(&rig, AccountingTarget::Context { id: u64::MAX, generation: 0 }, TargetStanding::Fabricated);
+    let revoked = rig.contexts.revoke(&mut rig.machine, who, RevokeReason::Explicit).expect("live");
+    expect(&rig, revoked.who.into(), TargetStanding::Stale);
+    expect(&rig, who.into(), TargetStanding::Stale);
 }

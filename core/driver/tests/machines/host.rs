@@ -4,7 +4,7 @@
 
 use super::isolated::FREE;
 use super::script::{Driven, end_timed_out_call};
-use super::{context_home, contexts, core, leases, quota};
+use super::{contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
@@ -243,11 +243,6 @@ impl LeaseMachine for Seen<'_> {
 
     fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity> {
         Some(Affinity::Only(Arc::new(cpus)))
-    }
-
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
-        let home = self.home(thread)?;
-        context_home(&lock(&self.host.cpus[home.cpu.index()].core).0, home)
     }
 
     fn tick_duties(&mut self, _: CpuId) -> TickDuties {

@@ -336,7 +336,7 @@ impl LeaseMachine for Isolated {
         Some(Affinity::Only(Arc::new(cpus)))
     }
 
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
+    fn context_home(&mut self, thread: ThreadRef) -> Option<CpuId> {
         self.context_homes[thread.index() as usize]
     }
 

@@ -8,13 +8,13 @@ pub mod stepped;
 pub mod virtual_machine;
 
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_driver::CpuCore;
 use mainspring_driver::contexts::{AdmissionRules, Contexts};
 use mainspring_driver::leases::{Isolation, Leases};
 use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::sessions::Sessions;
-use mainspring_driver::{CpuCore, Home};
 use mainspring_sched::lease::Limits;
-use mainspring_sched::{Affinity, Authority, Config, Cpu, Entity, Spec, WaitQuota};
+use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use std::sync::Arc;
 
 pub fn cpu(index: usize) -> CpuId {
@@ -51,12 +51,6 @@ pub fn quota(threads: usize) -> WaitQuota {
     // A thread may wait again before its last permit is back.
     let limit = 2 * threads as u32;
     WaitQuota::new(limit, limit, 1)
-}
-
-/// Where the context of the thread at `home` is spent, if it has one or has lent it.
-pub fn context_home(core: &CpuCore, home: Home) -> Option<CpuId> {
-    let best_effort = |entity: &Entity| *entity.authority() == Authority::BestEffort;
-    core.entity(home.seat).is_ok_and(|entity| !best_effort(entity)).then_some(home.cpu)
 }
 
 /// A thread that may run on `cpus`, or everywhere.

@@ -3,7 +3,7 @@
 
 use super::isolated::FREE;
 use super::script::{Driven, end_timed_out_call};
-use super::{context_home, contexts, core, leases, quota};
+use super::{contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
@@ -200,11 +200,6 @@ impl LeaseMachine for VirtualMachine {
 
     fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity> {
         Some(Affinity::Only(Arc::new(cpus)))
-    }
-
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
-        let home = self.homes.0[thread.index() as usize]?;
-        context_home(&self.cpus[home.cpu.index()].core, home)
     }
 
     fn tick_duties(&mut self, _: CpuId) -> TickDuties {

@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// Which context of which generation.
+    /// The name of the context, with its generation.
     #[must_use]
     pub fn who(&self) -> ContextRef {
         self.who
@@ -347,7 +347,7 @@ impl Context {
         Ok(())
     }
 
-    /// Nothing of it can be used before `from`.
+    /// No part of it can be used before `from`.
     pub fn postpone(&mut self, from: Nanos) {
         let release = self.refills.head().at;
         self.refills.postpone(from);

@@ -32,7 +32,7 @@ impl fmt::Display for NoticeKind {
 /// One cell's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// Whose.
+    /// The context that it is of.
     pub context: ContextRef,
     /// How many events of this kind there ever were; saturates.
     pub sequence: u32,

@@ -126,7 +126,7 @@ pub enum State {
 /// A seat that could not be used as asked; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeatError {
-    /// That thread does not sit there: it has ended or moved.
+    /// The thread does not sit there: it has ended or moved.
     Stale,
     /// The thread is in another state than the operation needs.
     WrongState(State),

@@ -104,7 +104,7 @@ impl Realtime {
     }
 }
 
-/// The context of `entity`, of which the caller knows that it holds one.
+/// The context of `entity`. The caller knows that it holds one.
 fn held(entity: &mut Entity) -> &mut Context {
     match entity.context_mut() {
         Some(context) => context,
@@ -304,8 +304,8 @@ impl Cpu {
         Ok(slot)
     }
 
-    /// Those whose context can be used again by `now` are ready. The last of them, which is often the only one, is for the
-    /// caller to put in line.
+    /// Threads whose context can be used again by `now` are ready. The last of them, which is often the only one, is for the
+    /// caller to queue.
     #[inline(always)]
     fn release_refills(&mut self, now: Nanos) -> Option<(u32, Urgency)> {
         let mut last = None;

@@ -28,7 +28,7 @@ fn a_cpu(policy: Policy, specs: impl IntoIterator<Item = Spec>) -> (Cpu, Vec<Sea
 fn run(decision: Decision) -> Dispatch {
     match decision {
         Decision::Run(dispatch) => dispatch,
-        Decision::Idle => panic!("somebody is ready"),
+        Decision::Idle => panic!("a thread is ready"),
     }
 }
 

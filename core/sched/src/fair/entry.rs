@@ -103,7 +103,7 @@ impl Entry {
         }
     }
 
-    /// When the request in progress started, of which the thread has `used` some.
+    /// When the request in progress started. The thread has used `used` of it.
     #[inline]
     pub(crate) fn started(&self, used: Nanos) -> VirtualTime {
         if likely(used.is_zero()) { self.position } else { self.position.minus(span(used, self.weight)) }

@@ -27,7 +27,7 @@ impl FairQueue {
 
     #[inline(always)]
     fn advance_by(&mut self, elapsed: Nanos) {
-        // Wraps if minutes have passed, of which the division knows nothing; then nothing is made of it.
+        // The product may wrap after minutes. The division cannot tell, so its result is used only below that.
         let service = elapsed.get().wrapping_mul(UNITS_AT_WEIGHT_ONE).wrapping_add(self.remainder);
         if let Some(moved) = service.checked_div(self.load)
             && elapsed.get() >> NARROW_BITS == 0

@@ -100,7 +100,7 @@ pub enum Outcome {
     Nohz(NohzOutcome),
     /// Done; there is nothing to tell.
     Done,
-    /// That context was taken out.
+    /// This context was taken out.
     Took(ContextRef),
 }
 

@@ -152,7 +152,7 @@ pub struct LeaseRequest<'a> {
     pub ring: NamedRing,
     /// Whether interrupts that cannot be moved may stay on its CPUs.
     pub allow_irqs: bool,
-    /// Who pays.
+    /// The account that pays.
     pub target: AccountingTarget,
     /// How long it may take until a revocation is felt.
     pub max_revocation_latency: Nanos,
@@ -226,7 +226,7 @@ impl Terms {
         self.allow_irqs
     }
 
-    /// Who pays.
+    /// The account that pays.
     #[must_use]
     pub fn target(&self) -> AccountingTarget {
         self.target

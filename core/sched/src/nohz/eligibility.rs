@@ -58,7 +58,7 @@ pub struct Eligibility {
     pub preferred_cpus: CpuSet,
     /// Whether it may spin while it has nothing to do.
     pub allow_busy_spin: bool,
-    /// Who pays for it.
+    /// The account that pays for it.
     pub accounting_target: AccountingTarget,
 }
 
@@ -112,7 +112,7 @@ pub struct Claim {
     pub max_revocation_latency: Nanos,
     /// Whether it may spin while it has nothing to do.
     pub allow_busy_spin: bool,
-    /// Who pays for it.
+    /// The account that pays for it.
     pub accounting_target: AccountingTarget,
     /// Which thread asks.
     pub origin: Origin,

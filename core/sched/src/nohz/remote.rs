@@ -23,7 +23,7 @@ pub struct Parked;
 /// There is a request already, which the CPU has not come to yet. Ask again later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occupied {
-    /// Whose.
+    /// The lease that it is for.
     pub by: LeaseRef,
 }
 

@@ -10,12 +10,11 @@ use crate::sched::per_cpu::{mine, per_cpu};
 use crate::sched::sqpoll;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
-use mainspring_driver::Machine;
+use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::leases::{Isolation, LeaseEvent, LeaseMachine, LeaseNotice, RingId, TickDuties};
 use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
 use mainspring_sched::nohz::{RemoteSlot, RingFacts};
-use mainspring_sched::{Affinity, Authority, ClockEvent, NetworkNeed, WaitKind};
+use mainspring_sched::{Affinity, ClockEvent, NetworkNeed, WaitKind};
 
 impl LeaseMachine for Kernel {
     /// A thread that is woken too early looks for itself, and goes on waiting where it is then.
@@ -56,15 +55,6 @@ impl LeaseMachine for Kernel {
         free.map(Affinity::Only)
     }
 
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
-        let home = self.home(thread)?;
-        let best_effort = per_cpu(home.cpu.index()).lock().cpu().entity(home.seat).map(|entity| {
-            // A context that is lent is spent where it was lent, and comes back there.
-            matches!(entity.authority(), Authority::BestEffort)
-        });
-        (best_effort == Ok(false)).then_some(home.cpu)
-    }
-
     fn tick_duties(&mut self, cpu: CpuId) -> TickDuties {
         let per_cpu = per_cpu(cpu.index());
         let pit = arch::fallback::is_active();
@@ -90,16 +80,7 @@ impl LeaseMachine for Kernel {
     }
 
     fn target_standing(&self, target: AccountingTarget) -> TargetStanding {
-        let AccountingTarget::Context { id, generation } = target else { return TargetStanding::Chargeable };
-        let (Ok(id), Ok(generation)) = (u32::try_from(id), u32::try_from(generation)) else {
-            return TargetStanding::Fabricated;
-        };
-        let table = contexts::lock();
-        match table.info(&mut Kernel, arch::now(), ContextRef::new(id, generation)) {
-            Ok(_) => TargetStanding::Chargeable,
-            Err(_) if table.spec(id).is_some() => TargetStanding::Stale,
-            Err(_) => TargetStanding::Fabricated,
-        }
+        contexts::lock().standing(target)
     }
 
     fn ring_facts(&mut self, ring: RingId) -> RingFacts {

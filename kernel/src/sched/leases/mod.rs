@@ -202,23 +202,7 @@ fn reprove(here: &PerCpu) {
 /// stops if that was asked for and can be proved. Another thread may be installed when this returns.
 #[cold]
 pub fn before_user_mode(here: &'static PerCpu, after: After) {
-    while here.take_lease_work() && any() {
-        let Some(mut leases) = try_table() else {
-            CONTENDED.fetch_add(1, Ordering::Relaxed);
-            here.raise_lease_work();
-            break;
-        };
-        let attended = leases.evict(&mut Kernel, here.id());
-        if attended == Attended::Continue {
-            leases.after_event_on(&mut Kernel, here.id());
-            drop(leases);
-            tell_endings();
-            if isolation().may_have_strays(here.id()) {
-                here.raise_lease_work();
-            }
-            break;
-        }
-        drop(leases);
+    while attend(here) == Attended::ChooseNext {
         let decision = here.lock().resched(here, Stop::Nothing);
         // The thread that ran may have run elsewhere meanwhile.
         carry_out(here, decision, None, after);
@@ -238,12 +222,14 @@ pub fn while_idle(here: &PerCpu) {
     let (Attended::Continue | Attended::ChooseNext) = attend(here);
 }
 
-/// What has expired ends, and threads leave that belong elsewhere.
+/// What has expired ends, threads leave that belong elsewhere, and the tick stops if that was asked for and can be proved. Lease work
+/// that is left, because the table is taken or there are too many threads, stays marked.
 fn attend(here: &PerCpu) -> Attended {
     if !here.take_lease_work() || !any() {
         return Attended::Continue;
     }
     let Some(mut leases) = try_table() else {
+        CONTENDED.fetch_add(1, Ordering::Relaxed);
         here.raise_lease_work();
         return Attended::Continue;
     };

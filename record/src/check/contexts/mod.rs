@@ -42,9 +42,9 @@ pub enum QueueKind {
 pub enum Right {
     /// No context.
     None,
-    /// This one.
+    /// It holds this context.
     Holds(ContextRef),
-    /// That one, which is away.
+    /// It has lent this context.
     Lent(ContextRef),
 }
 
@@ -124,7 +124,7 @@ pub struct Grants {
     grants: BTreeMap<ContextRef, Grant>,
     cpus: Vec<CpuContexts>,
     tally: Tally,
-    /// Whose refill came at the last event, and on what they competed before; not the running thread.
+    /// The threads whose refill came at the last event, but for the running one, and on what they competed before.
     pub(super) refilled: Vec<(ThreadRef, QueueKind)>,
 }
 

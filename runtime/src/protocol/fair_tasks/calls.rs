@@ -198,12 +198,6 @@ impl FairTasks {
 }
 
 impl super::contexts::Table {
-    /// The thread whose context `server` has on loan.
-    pub(super) fn lender_to(&self, server: ThreadRef) -> Option<usize> {
-        let lends = |call: &Option<Call>| call.as_ref().is_some_and(|call| call.loan == Loan::To(server));
-        self.calls.iter().position(lends)
-    }
-
     fn call_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.calls[call.caller.index() as usize].as_mut().filter(|known| known.number == call.number)
     }

@@ -7,7 +7,7 @@
 //! its own worker after its stack has been left.
 
 use super::FairTasks;
-use super::contexts::{Aftermath, Table};
+use super::contexts::Aftermath;
 use super::machine::Seen;
 use crate::protocol::prim::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -18,7 +18,7 @@ use mainspring_driver::sessions::{SessionError, SessionRef};
 use mainspring_sched::Affinity;
 use mainspring_sched::lease::{
     AccountingTarget, EndReason, LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing, NotLive, Owner,
-    RevocationPolicy, SessionId, TargetStanding,
+    RevocationPolicy, SessionId,
 };
 
 /// What a thread has besides what its core knows.
@@ -128,15 +128,6 @@ pub(super) fn leases(workers: usize, capacity: usize) -> Option<Leases> {
     Leases::new(online, online, limits).ok()
 }
 
-/// Whether a context can be charged.
-fn standing(table: &Table, who: ContextRef) -> TargetStanding {
-    match table.contexts.names().find(|name| name.id() == who.id()) {
-        None => TargetStanding::Fabricated,
-        Some(_) if table.contexts.is_gone(who.id()) => TargetStanding::Stale,
-        Some(_) => TargetStanding::Chargeable,
-    }
-}
-
 impl FairTasks {
     /// Whether a lease decides where some thread may run.
     pub(super) fn any_lease(&self) -> bool {
@@ -223,14 +214,11 @@ impl FairTasks {
         wish: &LeaseWish,
         now: Nanos,
     ) -> Option<(Result<LeaseRef, GrantRefusal>, Aftermath)> {
-        let (target, standing) = match wish.pays {
-            None => (AccountingTarget::Ledger, TargetStanding::Chargeable),
-            Some(who) => {
-                let target =
-                    AccountingTarget::Context { id: who.id().into(), generation: who.generation().into() };
-                (target, standing(&*self.table()?, who))
-            }
+        let target = match wish.pays {
+            None => AccountingTarget::Ledger,
+            Some(who) => self.table()?.name(who).into(),
         };
+        let standing = self.table()?.contexts.standing(target);
         let cpus: Vec<u8> = wish.workers.bytes().collect();
         let polls = wish.mode == Mode::KernelSqpoll;
         let asked = GrantRequest {

@@ -264,11 +264,6 @@ impl LeaseMachine for Seen<'_> {
         Some(Affinity::Only(Arc::new(cpus)))
     }
 
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
-        let home = self.home(thread)?;
-        (!self.is_best_effort(thread)).then_some(home.cpu)
-    }
-
     /// The tick is the host's, so no lease asks to do without it.
     fn tick_duties(&mut self, _: CpuId) -> TickDuties {
         TickDuties {

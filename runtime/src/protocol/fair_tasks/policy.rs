@@ -11,13 +11,9 @@ use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef, Weight};
 use mainspring_authority::boundary::{HintMap, NotServing, PlacedContext, Quota, Update};
 use mainspring_driver::contexts::ContextMachine as _;
 use mainspring_driver::leases::LeaseMachine as _;
+use mainspring_driver::placement;
 use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
-use mainspring_driver::{Machine as _, placement};
-use mainspring_sched::State;
 use mainspring_sched::lease::{Owner, SessionId};
-
-/// How often a thread that moves between two cores is looked for.
-const LOOKS: u32 = 10_000;
 
 impl FairTasks {
     /// The name of a thread, or the one that it will have when it is admitted next.
@@ -58,24 +54,7 @@ impl FairTasks {
     /// Sets the weight of a thread from outside; `None` if it is not there. One that is queued is queued anew with it, at once.
     pub fn set_weight_of(&self, thread: usize, weight: Weight, now: Nanos) -> Option<Aftermath> {
         let mut machine = self.seen_from(None, now);
-        for _ in 0..LOOKS {
-            let home = machine.home(self.name(thread))?;
-            let set = machine.with_cpu(home.cpu, |cpu| {
-                let plain = cpu.cpu().entity(home.seat).ok()?.context().is_none();
-                let queued = plain && cpu.cpu().state(home.seat) == Ok(State::Queued);
-                let held = queued && cpu.event().hold(home.seat).is_ok();
-                cpu.event().set_weight(home.seat, weight).ok()?;
-                let woken = if held { cpu.event().release(home.seat).ok() } else { None };
-                Some(woken.is_some_and(|woken| woken.reschedule))
-            });
-            if let Some(reschedule) = set {
-                placement::kick(&mut machine, home, reschedule);
-                return Some(machine.aftermath());
-            }
-            // A worker moves it.
-            std::hint::spin_loop();
-        }
-        None
+        placement::set_weight(&mut machine, self.name(thread), weight).then(|| machine.aftermath())
     }
 }
 

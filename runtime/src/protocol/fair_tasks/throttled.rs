@@ -13,7 +13,6 @@ use super::contexts::{Aftermath, Table};
 use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::Ordering;
 use mainspring_abi::{Nanos, ThreadRef};
-use mainspring_driver::contexts::CallEnd;
 use mainspring_sched::{Seat, State};
 
 impl FairTasks {
@@ -49,14 +48,8 @@ impl FairTasks {
             let holders: Vec<ThreadRef> = table.holders().collect();
             for thread in holders {
                 if self.when_throttled(thread, &is_to_end) == Some(true) {
-                    match table.lender_to(thread) {
-                        // The call goes on without the loan, until its server ends.
-                        Some(caller) => {
-                            let caller = self.name(caller);
-                            let _loan = table.contexts.end_call(machine, caller, CallEnd::ServerGone);
-                        }
-                        None => _ = table.contexts.unbind(machine, thread),
-                    }
+                    // A call that it serves goes on without the loan, until it ends.
+                    table.contexts.let_go(machine, thread);
                 }
             }
         });

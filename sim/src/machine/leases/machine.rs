@@ -40,7 +40,7 @@ impl LeaseMachine for Machine<'_> {
         Some(Affinity::Only(Arc::new(cpus)))
     }
 
-    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
+    fn context_home(&mut self, thread: ThreadRef) -> Option<CpuId> {
         let index = thread.index() as usize;
         let home = match self.holds(index).and_then(|context| self.grants.index(context.who())) {
             Some(grant) => self.grants.list[grant].home,

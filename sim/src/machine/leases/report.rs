@@ -62,7 +62,7 @@ impl Machine<'_> {
     }
 
     fn note_ended(&mut self, lease: LeaseRef, reason: EndReason) {
-        // Of one that was replaced nothing has ended but its generation.
+        // A lease that was replaced goes on under its name: only its generation has ended.
         let Some(name) = self.name_of(lease).filter(|name| self.leases.named[*name].live == Some(lease))
         else {
             return;
