@@ -7,7 +7,7 @@
 //! Conserved: a check that is left out is one that cannot fail. What is not understood is not known, and is checked.
 
 use crate::interval::{Interval, exchanged, negated};
-use mainspring_qtjir::pass::{dominators, reverse_postorder};
+use mainspring_qtjir::pass::{Dominators, reverse_postorder};
 use mainspring_qtjir::{Binary, Function, Op, Terminator, Type, Unary, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ const MOST_BLOCKS: usize = 1024;
 const MOST_ROUNDS: usize = 64;
 /// How often a value's interval may grow before it goes to the next constant of the function.
 const PATIENCE: u32 = 3;
-/// How often it may before it is given up.
+/// How often it may before the end that grows is given up.
 const MOST_GROWTH: u32 = 12;
 /// How far up the dominators conditions are looked for.
 const MOST_CONDITIONS: usize = 64;
@@ -71,7 +71,7 @@ type Condition = (Binary, Value, Value);
 struct Ranges<'f> {
     function: &'f Function,
     order: Vec<usize>,
-    idom: Vec<usize>,
+    tree: Dominators,
     /// What a block knows because of how it is entered.
     entered: Vec<Option<Condition>>,
     /// Where each value is defined: its block, and the instruction if it is no parameter.
@@ -98,12 +98,12 @@ impl<'f> Ranges<'f> {
         }
         steps.sort_unstable();
         steps.dedup();
-        let (order, idom) = (reverse_postorder(function), dominators(function));
+        let (order, tree) = (reverse_postorder(function), Dominators::of(function));
         let values = function.values.len();
         let mut ranges = Self {
             function,
             order,
-            idom,
+            tree,
             entered: Vec::new(),
             homes,
             known: vec![None; values],
@@ -140,7 +140,7 @@ impl<'f> Ranges<'f> {
 
     /// The conditions that hold in a block, from the nearest outwards.
     fn conditions(&self, block: usize) -> impl Iterator<Item = Condition> + '_ {
-        let up = move |at: &usize| (*at != 0).then(|| self.idom[*at]);
+        let up = move |at: &usize| (*at != 0).then(|| self.tree.immediate(*at));
         std::iter::successors(Some(block), up).take(MOST_CONDITIONS).filter_map(|at| self.entered[at])
     }
 
@@ -211,9 +211,13 @@ impl<'f> Ranges<'f> {
         if joined == old {
             return false;
         }
-        self.grown[at] += 1;
+        // What an instruction gives grows with what it is given, so that whatever grows for ever does so in a parameter.
+        let is_param = self.homes.get(&value).is_some_and(|(_, number)| number.is_none());
+        self.grown[at] += u32::from(is_param);
         if self.grown[at] > MOST_GROWTH {
-            joined = Interval::ALL;
+            // The end that does not grow is still the end.
+            joined.lo = if joined.lo < old.lo { i64::MIN } else { joined.lo };
+            joined.hi = if joined.hi > old.hi { i64::MAX } else { joined.hi };
         } else if self.grown[at] > PATIENCE {
             if joined.lo < old.lo {
                 let below = self.steps.partition_point(|step| *step <= joined.lo);
@@ -344,9 +348,9 @@ enum Undo {
 impl<'r, 'f> Looked<'r, 'f> {
     /// Goes down the tree of dominators.
     fn through(ranges: &'r Ranges<'f>) -> Facts {
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); ranges.idom.len()];
+        let mut below: Vec<Vec<usize>> = vec![Vec::new(); ranges.function.blocks.len()];
         for block in ranges.order.iter().skip(1) {
-            below[ranges.idom[*block]].push(*block);
+            below[ranges.tree.immediate(*block)].push(*block);
         }
         let (facts, indices, words, undo) = (Facts::default(), HashSet::new(), HashMap::new(), Vec::new());
         let mut looked = Self { ranges, facts, indices, words, undo };
