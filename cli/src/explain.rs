@@ -1,6 +1,6 @@
 //! `mainspring explain`.
 //!
-//! A miss or the worst job is looked up first, in what the machine told at the end of the record; then it is a question about
+//! A miss or the worst job is looked up first, in the summary at the end of the record; then it is a question about
 //! a thread and a time like any other.
 
 use crate::args::ExplainArgs;
