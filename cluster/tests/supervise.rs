@@ -142,6 +142,19 @@ async fn a_state_that_the_server_does_not_keep_is_not_saved_and_the_actor_is_tol
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_cannot_carry_actors_takes_none() {
+    let server = Server::start();
+    let config = mainspring::Config::new(Profile::Service).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let node = Node::join(identity("a"), runtime, trusting_all(), on).await.expect("a node");
+    let capacity = Capacity { cpus: 1, floor_ppm: 100_000, memory: 0 };
+    let config = MemberConfig { lease: Duration::from_secs(3), capacity, kinds: Kinds::new() };
+    let joined = tokio::time::timeout(HANGS, Member::join(&node, config)).await.expect("it ends");
+    assert!(matches!(joined, Err(Error::NoHost)), "{joined:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_processes_of_one_name_the_second_does_not_join() {
     let server = Server::start();
     let driver = Driver::join(&server.url()).await;
