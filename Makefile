@@ -361,7 +361,7 @@ count-console: setup-valgrind ## Instructions of a yield, a wake and a spawn: wi
 	done
 
 # The cluster is a workspace of its own, built below $(OUT)/cluster. Its tests need the mainspring command, and a NATS server.
-CLUSTER_NEEDS := nats-server:nats-server
+CLUSTER_NEEDS := nats-server:nats-server openssl:openssl
 CLUSTER_OUT = $(abspath $(OUT))/cluster
 CLUSTER = --locked --manifest-path cluster/Cargo.toml --target-dir "$(CLUSTER_OUT)"
 
@@ -374,14 +374,16 @@ test-cluster: setup ## Sweeps and actors over a real NATS server: workers, nodes
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CLUSTER) --no-deps
 	$(CARGO) fmt --manifest-path cluster/Cargo.toml --check
 
-# Four rounds take a quarter of a minute beside the build: a node is killed, one is cut off, one is stopped for longer than its lease, and the
-# server is killed. CHAOS_ROUNDS=n has more, the later ones by chance (SEED=n). Without the right to make network namespaces it says so,
-# and nobody is cut off.
+# Four rounds take half a minute beside the build: a node is killed, one is cut off, one is stopped for longer than its lease, and the
+# server is killed; and workers of a sweep, the processes that make its runs, and its server. CHAOS_ROUNDS=n has more, the later ones by chance
+# (SEED=n). Without the right to make network namespaces it says so, and nobody is cut off. `make test` has built the mainspring command.
 .PHONY: chaos-cluster
-chaos-cluster: setup ## Supervised actors while nodes and the server are killed, stopped and cut off (CHAOS_ROUNDS=4, SEED=n)
+chaos-cluster: setup ## Supervised actors and a sweep while nodes, workers and the server are killed, stopped and cut off (CHAOS_ROUNDS=4, SEED=n)
 	$(call install-missing,$(CLUSTER_NEEDS))
+	[[ -x "$(OUT)/debug/mainspring" ]] || $(CARGO) build --locked --package mainspring-cli
 	$(CARGO) build $(CLUSTER) --example member
-	$(if $(SEED),MAINSPRING_SEED=$(SEED)) MAINSPRING_CHAOS_ROUNDS=$(or $(CHAOS_ROUNDS),4) $(CARGO) test $(CLUSTER) --test chaos -- --nocapture
+	export MAINSPRING="$(abspath $(OUT))/debug/mainspring" MAINSPRING_CHAOS_ROUNDS=$(or $(CHAOS_ROUNDS),4)
+	$(if $(SEED),MAINSPRING_SEED=$(SEED)) $(CARGO) test $(CLUSTER) --test chaos --test sweep -- --nocapture no_actor_is_at_work killed_workers
 
 .PHONY: soak-cluster
 soak-cluster:

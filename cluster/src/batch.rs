@@ -12,8 +12,10 @@ use tokio::time::sleep;
 
 /// How long settlements are collected.
 const COLLECTED: Duration = Duration::from_millis(20);
-/// How many are in one record: it stays far below what a server takes.
+/// At most so many are in one record.
 const MOST: usize = 256;
+/// One takes less than this in its record, whatever the names and amounts in it.
+const LONGEST: usize = 1_024;
 
 type Item = (Settlement, Arc<Outgoing>, u64);
 
@@ -23,22 +25,20 @@ pub(crate) struct Batches(mpsc::UnboundedSender<Item>);
 
 impl Batches {
     /// Starts to record. It ends when the node has gone, and all is recorded.
-    pub(crate) fn start(
-        tokio: &tokio::runtime::Handle,
-        spent: Spent,
-        new_key: impl Fn() -> String + Send + 'static,
-    ) -> Self {
+    pub(crate) fn start(tokio: &tokio::runtime::Handle, spent: Spent, client: async_nats::Client) -> Self {
         let (tx, mut rx) = mpsc::unbounded_channel::<Item>();
         tokio.spawn(async move {
             let mut items = Vec::new();
-            while rx.recv_many(&mut items, MOST).await > 0 {
+            // What the server takes may change with the server.
+            let most = || (client.max_payload() / LONGEST).clamp(1, MOST);
+            while rx.recv_many(&mut items, most()).await > 0 {
                 sleep(COLLECTED).await;
-                while items.len() < MOST
+                while items.len() < most()
                     && let Ok(item) = rx.try_recv()
                 {
                     items.push(item);
                 }
-                let key = new_key();
+                let key = client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned();
                 let many: Vec<Settlement> = items.iter().map(|(settled, _, _)| settled.clone()).collect();
                 while !spent.settle_many(&key, &many).await {
                     sleep(Duration::from_millis(300)).await;

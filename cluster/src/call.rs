@@ -43,6 +43,14 @@ pub enum CallError {
     Unpaid,
     /// The message is larger than the server takes.
     TooLarge,
+    /// It was handled, and its reply is larger than the server takes.
+    ReplyTooLarge,
+    /// The other node could not record the grant: its server does not answer, or has no room.
+    Unrecorded,
+    /// The server has no room for what it should keep.
+    StorageFull,
+    /// The message's id has a line break.
+    BadId,
     /// The task may not wait for futures: it has no `CapExecutor`.
     NotPermitted,
     /// The actor, or the one that asks, has been started anew elsewhere. Whether the message was handled is not known.
@@ -73,6 +81,14 @@ impl fmt::Display for CallError {
             Self::Worthless(why) => write!(f, "the other node does not accept the grant: {why}"),
             Self::Unpaid => f.write_str("the other node spends nothing on messages without a grant"),
             Self::TooLarge => f.write_str("the message is larger than the server takes (max_payload)"),
+            Self::ReplyTooLarge => {
+                f.write_str("it was handled, and the reply is larger than the server takes (max_payload)")
+            }
+            Self::Unrecorded => f.write_str(
+                "the other node could not record the grant; see whether its NATS server answers and has room",
+            ),
+            Self::StorageFull => f.write_str("the NATS server has no room left; make room where it stores"),
+            Self::BadId => f.write_str("the message's id has a line break"),
             Self::NotPermitted => f.write_str("the task may not wait for futures; it needs CapExecutor"),
             Self::Superseded => f.write_str("another generation of the actor has begun; ask again"),
             Self::Refused(why) => why.fmt(f),
@@ -554,7 +570,9 @@ fn result(status: Status, payload: Vec<u8>) -> Result<Vec<u8>, CallError> {
     match status {
         Status::Done => Ok(payload),
         Status::Busy => Err(CallError::Busy),
-        Status::Unrecorded | Status::Failed | Status::TooLittle => Err(CallError::Failed),
+        Status::Failed | Status::TooLittle => Err(CallError::Failed),
+        Status::Unrecorded => Err(CallError::Unrecorded),
+        Status::ReplyTooLarge => Err(CallError::ReplyTooLarge),
         Status::Unpayable => Err(CallError::Unpaid),
         Status::Worthless(why) => Err(CallError::Worthless(why)),
         Status::Exhausted(component) => Err(CallError::Exhausted(component)),

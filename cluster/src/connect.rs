@@ -102,6 +102,7 @@ pub async fn connect(config: &Config) -> Result<Connection, Error> {
         }
         ConnectErrorKind::ServerParse => Error::Address { url: url(), cause: Box::new(error) },
         ConnectErrorKind::Tls => Error::Tls { url: url(), cause: Box::new(error) },
+        ConnectErrorKind::Io if is_of_tls(&error) => Error::Tls { url: url(), cause: Box::new(error) },
         _ => Error::NoServer { url: url(), cause: Box::new(error) },
     })?;
     let found = client.server_info().version;
@@ -119,6 +120,12 @@ pub async fn connect(config: &Config) -> Result<Connection, Error> {
         return Err(Error::nats("asking for streams", error));
     }
     Ok(Connection { client, jetstream, replicas: config.replicas.into(), config: config.clone() })
+}
+
+/// Whether a handshake failed: the client reports it as it does a connection that was refused.
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    io.and_then(std::io::Error::get_ref).is_some_and(|cause| cause.is::<async_nats::rustls::Error>())
 }
 
 /// Whether a version is [`LEAST_SERVER`] or later. What is no version is not.

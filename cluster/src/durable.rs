@@ -9,11 +9,11 @@ use crate::connect::Connection;
 use crate::error::Error;
 use crate::node::{Actor, Message, Node};
 use crate::wire;
-use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, AckKind, ErrorCode};
+use async_nats::{HeaderMap, HeaderValue};
 use futures_util::StreamExt as _;
 use std::error::Error as _;
 use std::sync::Arc;
@@ -83,10 +83,11 @@ impl DurableMailbox {
     pub async fn tell(&self, id: &str, payload: Vec<u8>, timeout: Duration) -> Result<(), CallError> {
         let deadline = Instant::now() + timeout;
         let payload = bytes::Bytes::from(payload);
+        let id: HeaderValue = id.parse().map_err(|_| CallError::BadId)?;
         let mut last;
         loop {
             let mut headers = HeaderMap::new();
-            headers.insert(async_nats::header::NATS_MESSAGE_ID, id);
+            headers.insert(async_nats::header::NATS_MESSAGE_ID, id.clone());
             let context = &self.on.jetstream;
             let sent = async {
                 context.publish_with_headers(subject(&self.name), headers, payload.clone()).await?.await
@@ -99,7 +100,11 @@ impl DurableMailbox {
                     return Err(CallError::TooLarge);
                 }
                 Ok(Err(error)) if error.kind() == PublishErrorKind::StreamNotFound => CallError::NoActor,
-                Ok(Err(_)) | Err(_) => CallError::TimedOut,
+                Ok(Err(error)) => match Error::nats("sending to a mailbox", error) {
+                    Error::StorageFull => CallError::StorageFull,
+                    _ => CallError::TimedOut,
+                },
+                Err(_) => CallError::TimedOut,
             };
             if Instant::now() + Duration::from_millis(50) >= deadline {
                 return Err(last);

@@ -84,6 +84,11 @@ pub enum Error {
     },
     /// The runtime does not run the task that supervised actors are children of.
     NoHost,
+    /// Another process of this name renews its lease.
+    NameTaken {
+        /// The node's name.
+        name: String,
+    },
     /// A name that cannot be part of a subject.
     Name {
         /// As given.
@@ -211,6 +216,10 @@ impl fmt::Display for Error {
             ),
             Self::NoHost => f.write_str(
                 "the runtime does not run supervised actors\nhelp: give it the cluster profile, and channels to its root task",
+            ),
+            Self::NameTaken { name } => write!(
+                f,
+                "another process is the node {name} and renews its lease\nhelp: give each process a name of its own, or end the other one"
             ),
             Self::Name { name } => write!(f, "{name:?} is no name\nhelp: use letters, digits, - and _, at most 64"),
             Self::NoRunner { path, cause } => {

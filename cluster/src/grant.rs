@@ -180,7 +180,8 @@ impl Trusted {
         Self::default()
     }
 
-    /// Believes `name`, whose public key this is, up to `limit` of what is not settled. Bytes that are no key are refused.
+    /// Believes `name`, whose public key this is, up to `limit` of what is not settled. Bytes that are no key are refused, and so are keys
+    /// for which anybody can sign.
     pub fn believe(
         mut self,
         name: impl Into<String>,
@@ -188,6 +189,9 @@ impl Trusted {
         limit: Pool,
     ) -> Result<Self, Worthless> {
         let key = VerifyingKey::from_bytes(public).map_err(|_| Worthless::Malformed)?;
+        if key.is_weak() {
+            return Err(Worthless::Malformed);
+        }
         self.0.insert(name.into(), (key, limit));
         Ok(self)
     }
@@ -348,6 +352,14 @@ mod tests {
         assert_eq!(refused(Grant { id: "a.b>*".into(), ..grant(1) }), Worthless::Malformed);
         let impostor = Identity::new("anna", &[8; 32]);
         assert_eq!(trusted.grant(&impostor.sign(&grant(1)), "sum"), Err(Worthless::Forged));
+    }
+
+    #[test]
+    fn a_key_for_which_anybody_can_sign_is_refused() {
+        // The neutral point: a signature with it says nothing of the text.
+        let mut neutral = [0; 32];
+        neutral[0] = 1;
+        assert!(Trusted::new().believe("anna", &neutral, Pool::AMPLE).is_err());
     }
 
     #[test]

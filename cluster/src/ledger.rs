@@ -1,6 +1,7 @@
 //! What a node has sent with messages, and where all of it is.
 //!
-//! Conserved, in each component: sent = returned + used + lost + in flight. Each amount leaves `in flight` once.
+//! Conserved, in each component: sent = returned + used + lost + in flight. Each amount leaves `in flight` once. These are sums over the
+//! life of the node: they wrap around at 2^64, as counters do, and are conserved so.
 
 use crate::grant::Amount;
 use mainspring::Pool;
@@ -43,10 +44,20 @@ impl Balance {
         let parts = [self.returned, self.used, self.in_flight].map(Pool::from);
         let mut all = Pool::ZERO;
         for part in parts.into_iter().chain(lost) {
-            all.put(&part);
+            count(&mut all, &part);
         }
         all == Pool::from(self.sent)
     }
+}
+
+/// Adds to a sum. What goes out and comes back again and again is soon more than there ever was at once.
+fn count(sum: &mut Pool, more: &Pool) {
+    let Pool { ops, memory, spawn_count, channel_ops, syscalls } = more;
+    sum.ops = sum.ops.wrapping_add(*ops);
+    sum.memory = sum.memory.wrapping_add(*memory);
+    sum.spawn_count = sum.spawn_count.wrapping_add(*spawn_count);
+    sum.channel_ops = sum.channel_ops.wrapping_add(*channel_ops);
+    sum.syscalls = sum.syscalls.wrapping_add(*syscalls);
 }
 
 /// A node's own book.
@@ -71,7 +82,7 @@ impl Ledger {
     pub fn send(&self, id: &str, amount: Pool) {
         let mut inner = self.inner();
         if inner.in_flight.insert(id.to_owned(), amount).is_none() {
-            inner.sent.put(&amount);
+            count(&mut inner.sent, &amount);
         }
     }
 
@@ -84,8 +95,8 @@ impl Ledger {
             return false;
         }
         inner.in_flight.remove(id);
-        inner.returned.put(&rest);
-        inner.used.put(&used);
+        count(&mut inner.returned, &rest);
+        count(&mut inner.used, &used);
         true
     }
 
@@ -94,7 +105,7 @@ impl Ledger {
     pub fn lose(&self, id: &str, reason: Reason) -> bool {
         let mut inner = self.inner();
         let Some(amount) = inner.in_flight.remove(id) else { return false };
-        inner.lost.entry(reason).or_default().put(&amount);
+        count(inner.lost.entry(reason).or_default(), &amount);
         true
     }
 
@@ -102,7 +113,7 @@ impl Ledger {
     pub fn balance(&self) -> Balance {
         let inner = self.inner();
         let mut in_flight = Pool::ZERO;
-        inner.in_flight.values().for_each(|amount| in_flight.put(amount));
+        inner.in_flight.values().for_each(|amount| count(&mut in_flight, amount));
         Balance {
             sent: inner.sent.into(),
             returned: inner.returned.into(),
@@ -138,5 +149,17 @@ mod tests {
         assert!(balance.is_conserved(), "{balance:?}");
         assert_eq!((balance.returned.ops, balance.used.ops, balance.in_flight.ops), (14, 6, 10));
         assert_eq!(balance.lost[&Reason::NeverSettled].ops, 10);
+    }
+
+    #[test]
+    fn what_comes_back_again_and_again_may_be_more_in_all_than_a_sum_can_hold() {
+        let ledger = Ledger::default();
+        for _ in 0..3 {
+            ledger.send("a", ops(1 << 63));
+            assert!(ledger.settle("a", ops((1 << 63) - 1)));
+        }
+        let balance = ledger.balance();
+        assert!(balance.is_conserved(), "{balance:?}");
+        assert_eq!((balance.used.ops, balance.sent.ops), (3, 3_u64.wrapping_mul(1 << 63)));
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::grant::{Amount, Grant, Identity, Receipt, Signed, Trusted, Worthless};
 use crate::ledger::{Balance, Ledger};
 use crate::one_thread;
-use crate::session::Sessions;
+use crate::session::{Sessions, Took};
 use crate::spent::{Record, Spent};
 use crate::supervise::Fence;
 use crate::text::Text as _;
@@ -86,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) sessions: Sessions,
     local: Mutex<HashMap<String, Arc<Local>>>,
+    /// How many messages were taken, or tried to be.
     attempts: AtomicU64,
     /// What each sender has with this node: taken, and not settled.
     held: Mutex<HashMap<String, Pool>>,
@@ -150,12 +151,14 @@ struct Served {
     /// Until when it may act, if a supervisor placed it.
     fence: Option<Arc<Fence>>,
     room: Arc<Semaphore>,
-    /// Messages that wait or are handled, and what cancels each.
-    under_way: Mutex<HashMap<String, UnderWay>>,
+    /// Messages that wait or are handled, by the order in which they came: their ids are their senders' to choose.
+    under_way: Mutex<HashMap<u64, UnderWay>>,
 }
 
 /// A message that waits or is handled.
 struct UnderWay {
+    /// The grant, by which its sender cancels it.
+    grant: Option<String>,
     cancelled: Arc<AtomicBool>,
     /// When its sender does not wait any more.
     late: Option<Instant>,
@@ -188,10 +191,7 @@ impl Node {
             // It is there, or there is no such place.
             _ => (on.clone(), tokio.clone()),
         };
-        let client = on.client.clone();
-        let batches = Batches::start(&tokio, spent.clone(), move || {
-            client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
-        });
+        let batches = Batches::start(&tokio, spent.clone(), on.client.clone());
         let node =
             Self::new(identity, runtime, terms, Some(Net { on, calls, calls_tokio, spent, batches, tokio }));
         node.serve_sessions().await?;
@@ -213,7 +213,8 @@ impl Node {
                 let signed = wire::signed_in(message.headers.as_ref(), wire::GRANT);
                 let answer =
                     signed.map(|signed| node.sessions.standing(node.me(), &node.terms.trusted, &signed));
-                if let (Some(Ok(answer)), Some(reply_to)) = (answer, message.reply) {
+                let reply_to = message.reply.filter(|reply_to| wire::takes_replies(reply_to));
+                if let (Some(Ok(answer)), Some(reply_to)) = (answer, reply_to) {
                     let mut headers = HeaderMap::new();
                     wire::write_signed(&mut headers, wire::RECEIPT, &answer);
                     // Who does not hear it asks again.
@@ -337,8 +338,10 @@ impl Node {
         let cancelling = served.clone();
         exported.tasks.push(net.tokio.spawn(async move {
             while let Some(cancel) = cancels.next().await {
-                let id = String::from_utf8_lossy(&cancel.payload).into_owned();
-                if let Some(message) = locked(&cancelling.under_way).get(&id) {
+                let is_cancelled = |message: &&UnderWay| {
+                    message.grant.as_ref().is_some_and(|grant| grant.as_bytes() == cancel.payload)
+                };
+                for message in locked(&cancelling.under_way).values().filter(is_cancelled) {
                     message.cancelled.store(true, Ordering::Relaxed);
                 }
             }
@@ -368,6 +371,8 @@ impl Node {
 /// A message that an actor has. Whatever becomes of it, it is answered once.
 struct Taken {
     served: Arc<Served>,
+    /// Its key in `under_way`.
+    key: u64,
     /// What pays for it, until it is settled.
     admitted: Option<Admitted>,
     reply_to: Subject,
@@ -384,10 +389,14 @@ impl Taken {
 
     fn settle(&mut self, reply: Result<Vec<u8>, AskError>, left: Pool) {
         let Some(admitted) = self.admitted.take() else { return };
-        let (served, (id, amount)) = (&self.served, admitted.parts());
+        let (served, amount) = (&self.served, admitted.amount());
         let Some(net) = &served.node.net else { return };
-        locked(&served.under_way).remove(&id);
+        locked(&served.under_way).remove(&self.key);
         let (status, payload) = match reply {
+            // Its sender would learn of nothing until its time is over.
+            Ok(payload) if !wire::fits(&payload, net.calls.client.max_payload()) => {
+                (Status::ReplyTooLarge, Vec::new())
+            }
             Ok(payload) => (Status::Done, payload),
             Err(_) if self.cancelled.load(Ordering::Relaxed) && left == amount => {
                 (Status::Cancelled, Vec::new())
@@ -414,8 +423,8 @@ impl Drop for Taken {
 impl Served {
     /// Takes a message, if there is room; and tells its sender in any case.
     fn accept(self: &Arc<Self>, message: NatsMessage) {
-        let Some(reply_to) = message.reply.clone() else {
-            // It asks for nothing, not even whether there is room: no node of ours sends such.
+        let Some(reply_to) = message.reply.clone().filter(|reply_to| wire::takes_replies(reply_to)) else {
+            // It asks for nothing, not even whether there is room; or for a reply where none may go. No node of ours sends such.
             return;
         };
         let Some(net) = &self.node.net else { return };
@@ -530,9 +539,13 @@ impl Served {
         self.node.sessions.verify(me, trusted, signed, &grant).map_err(worthless)?;
         Trusted::is_for(&grant, &self.name).map_err(worthless)?;
         self.hold(&grant)?;
-        if let Err(why) = self.node.sessions.take(me, trusted, &grant) {
-            self.let_go(&grant);
-            return Err(worthless(why));
+        match self.node.sessions.take(me, trusted, &grant) {
+            Ok(Took::Number) => {}
+            refused => {
+                self.let_go(&grant);
+                // Room comes with the records: the sender tries again.
+                return Err(refused.map_or_else(worthless, |_| Status::Busy));
+            }
         }
         let number = grant.within.as_ref().map_or(0, |within| within.number);
         let by = format!("{}/s{number}", self.node.life);
@@ -566,12 +579,18 @@ impl Served {
         payload: Vec<u8>,
         place: OwnedSemaphorePermit,
     ) {
-        let (id, amount) = admitted.parts();
+        let amount = admitted.amount();
+        let (id, grant) = match &admitted {
+            Admitted::Paid { grant, .. } => (grant.id.clone(), Some(grant.id.clone())),
+            Admitted::Unpaid { id, .. } => (id.clone(), None),
+        };
         let cancelled = Arc::new(AtomicBool::new(false));
         let late = wire::deadline(headers).and_then(|late| Instant::now().checked_add(late));
-        locked(&self.under_way).insert(id.clone(), UnderWay { cancelled: cancelled.clone(), late });
+        let key = self.node.attempts.fetch_add(1, Ordering::Relaxed);
+        locked(&self.under_way).insert(key, UnderWay { grant, cancelled: cancelled.clone(), late });
         let taken = Taken {
             served: self.clone(),
+            key,
             admitted: Some(admitted),
             reply_to,
             cancelled: cancelled.clone(),
@@ -644,10 +663,10 @@ enum Admitted {
 }
 
 impl Admitted {
-    fn parts(&self) -> (String, Pool) {
+    fn amount(&self) -> Pool {
         match self {
-            Self::Paid { grant, .. } => (grant.id.clone(), grant.amount.into()),
-            Self::Unpaid { id, amount } => (id.clone(), *amount),
+            Self::Paid { grant, .. } => grant.amount.into(),
+            Self::Unpaid { amount, .. } => *amount,
         }
     }
 }

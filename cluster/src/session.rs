@@ -7,9 +7,7 @@
 //! and a record is needed only afterwards. Its sender takes it back only if the receiver says that it will never take it, or the server says
 //! that nobody got it. If neither is known when its time is over, it is lost.
 
-use crate::grant::{
-    Amount, Grant, Identity, LONGEST_VALIDITY, Signed, Trusted, Worthless, hex, now_ms, unhex,
-};
+use crate::grant::{Amount, Grant, Identity, LONGEST_VALIDITY, Signed, Trusted, Worthless, hex, unhex};
 use crate::text::Text;
 use crate::wire::is_name;
 use hmac::{Hmac, Mac as _};
@@ -30,8 +28,8 @@ const MOST_LIVES: usize = 1_024;
 /// that a step of the time of day makes no old grant new.
 const KNOWN_FOR: Duration = LONGEST_VALIDITY.saturating_mul(24);
 
-/// How long a receiver leaves the record to the sender, in milliseconds.
-const RECORDS_AFTER_MS: u64 = 2_000;
+/// How long a receiver leaves the record to the sender.
+const RECORDS_AFTER: Duration = Duration::from_secs(2);
 
 /// Between which lives a grant is good, and which number it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,7 +185,16 @@ pub(crate) struct Pending {
     pub(crate) amount: Amount,
     pub(crate) by: String,
     pub(crate) rest: Amount,
-    since_ms: u64,
+    since: Instant,
+}
+
+/// Whether a number was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Took {
+    Number,
+    /// It was not, and may be later: so many receipts wait for their record, as behind a message that takes long.
+    NothingYet,
 }
 
 /// What is known of one life that sends.
@@ -363,19 +370,19 @@ impl Sessions {
         me: (&Identity, &str),
         trusted: &Trusted,
         grant: &Grant,
-    ) -> Result<(), Worthless> {
+    ) -> Result<Took, Worthless> {
         let within = grant.within.as_ref().ok_or(Worthless::Malformed)?;
         self.incoming(me, trusted, within, |life| {
             life.forget_recorded(within.recorded);
             life.forget_voided();
             if life.pending.len() as u64 >= WINDOW {
-                return Err(Worthless::OverLimit);
+                return Ok(Took::NothingYet);
             }
             if !life.window.take(within.number) {
                 return Err(Worthless::Spent);
             }
             life.last = Some(Instant::now());
-            Ok(())
+            Ok(Took::Number)
         })
     }
 
@@ -396,7 +403,7 @@ impl Sessions {
                 amount: grant.amount,
                 by: by.to_owned(),
                 rest,
-                since_ms: now_ms(),
+                since: Instant::now(),
             };
             life.pending.insert(within.number, pending);
             Ok(life.key.sign(Kind::Receipt, &receipt))
@@ -436,12 +443,11 @@ impl Sessions {
 
     /// Receipts whose record the sender should have written by now: they are written by this life, and then forgotten.
     pub(crate) fn overdue(&self) -> Vec<(String, u64, Pending)> {
-        let now = now_ms();
         let incoming = locked(&self.incoming);
         let each = incoming.iter().flat_map(|(life, incoming)| {
             incoming.pending.iter().map(move |(number, pending)| (life.clone(), *number, pending.clone()))
         });
-        each.filter(|(_, _, pending)| pending.since_ms + RECORDS_AFTER_MS <= now).collect()
+        each.filter(|(_, _, pending)| pending.since.elapsed() >= RECORDS_AFTER).collect()
     }
 
     /// Its record is there.
@@ -455,6 +461,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grant::now_ms;
     use mainspring::Pool;
 
     #[test]
@@ -513,7 +520,7 @@ mod tests {
         let signed = session.key.sign(Kind::Grant, &first);
         let me = (&bert, "bert#2");
         assert_eq!(takes.verify(me, &trusted, &signed, &first), Ok(()));
-        assert_eq!(takes.take(me, &trusted, &first), Ok(()));
+        assert_eq!(takes.take(me, &trusted, &first), Ok(Took::Number));
         assert_eq!(takes.take(me, &trusted, &first), Err(Worthless::Spent));
         assert_eq!(takes.verify((&bert, "bert#3"), &trusted, &signed, &first), Err(Worthless::NotForThis));
         // A third node that both believe cannot make one.
@@ -598,6 +605,30 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_message_that_takes_long_others_wait_for_room_and_are_not_refused() {
+        let (anna, bert, trusted) = pair();
+        let (sends, takes) = (Sessions::default(), Sessions::default());
+        sends.learn(&anna, &trusted, "anna#1", "sum", "bert#2/0");
+        let session = sends.to("sum").expect("it was learnt");
+        let me = (&bert, "bert#2");
+        let next = || grant(session.within("anna#1"));
+        // The first has no record for long: the receiver keeps the receipts of all after it until it has recorded them itself.
+        let long = next();
+        assert_eq!(takes.take(me, &trusted, &long), Ok(Took::Number));
+        for _ in 0..WINDOW {
+            let short = next();
+            assert_eq!(takes.take(me, &trusted, &short), Ok(Took::Number));
+            assert!(takes.settle(me, &trusted, &short, "bert#2/s", Amount::default()).is_some());
+            session.recorded(short.within.expect("within").number);
+        }
+        let waits = next();
+        assert_eq!(takes.take(me, &trusted, &waits), Ok(Took::NothingYet));
+        takes.recorded("anna#1", 2);
+        assert_eq!(takes.take(me, &trusted, &waits), Ok(Took::Number), "the same number, later");
+        assert_eq!(takes.take(me, &trusted, &waits), Err(Worthless::Spent));
+    }
+
+    #[test]
     fn a_life_that_cannot_stand_in_a_subject_is_not_learnt() {
         let (anna, _, trusted) = pair();
         let sends = Sessions::default();
@@ -637,7 +668,7 @@ mod tests {
         assert_eq!(ask(&within), Standing::Void, "and again");
         let taken = grant(session.within("anna#1"));
         let within = taken.within.clone().expect("within");
-        assert_eq!(takes.take(me, &trusted, &taken), Ok(()));
+        assert_eq!(takes.take(me, &trusted, &taken), Ok(Took::Number));
         assert_eq!(ask(&within), Standing::Taken);
         let rest = Amount { ops: 3, ..Amount::default() };
         assert!(takes.settle(me, &trusted, &taken, "bert#2/s2", rest).is_some());
@@ -646,7 +677,7 @@ mod tests {
         session.recorded(1);
         session.recorded(2);
         let next = grant(session.within("anna#1"));
-        assert_eq!(takes.take(me, &trusted, &next), Ok(()));
+        assert_eq!(takes.take(me, &trusted, &next), Ok(Took::Number));
         assert_eq!(ask(&within), Standing::Taken);
     }
 }

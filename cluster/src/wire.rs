@@ -20,6 +20,9 @@ const GENERATION: &str = "Mainspring-Generation";
 /// The supervised actor that sends, and its generation.
 const FROM: &str = "Mainspring-From";
 
+/// Our headers take less than this, whatever the names in them.
+const MOST_OF_HEADERS: usize = 1_024;
+
 /// Whether it can be part of a subject, and the key of a bucket.
 pub fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
@@ -49,6 +52,17 @@ pub(crate) fn standing_subject(life: &str) -> String {
 /// Where the ids of messages go that nobody waits for any more.
 pub(crate) fn cancel_subject(name: &str) -> String {
     format!("mainspring.cancel.{}", name.replace('/', "."))
+}
+
+/// Whether a reply may go there: to an inbox, or to what a server makes of one on its way between accounts and clusters, which clients cannot
+/// ask for. A node may publish more than those who send to its actors, as to the server's own subjects: it must not do so for them.
+pub(crate) fn takes_replies(subject: &str) -> bool {
+    ["_INBOX.", "_R_.", "_GR_."].iter().any(|prefix| subject.starts_with(prefix))
+}
+
+/// Whether the server takes a message of this size, beside our headers.
+pub(crate) fn fits(payload: &[u8], max_payload: usize) -> bool {
+    payload.len() + MOST_OF_HEADERS <= max_payload
 }
 
 /// Whether it is the name of a supervised actor: `GROUP/CHILD`.
@@ -112,6 +126,8 @@ pub(crate) enum Status {
     TooLittle,
     /// The sender's or the receiver's generation has passed. Nothing was taken.
     Superseded,
+    /// It was handled, and its reply is larger than the server takes.
+    ReplyTooLarge,
     Failed,
 }
 
@@ -145,6 +161,7 @@ impl Status {
             Self::Cancelled => ("cancelled", String::new()),
             Self::TooLittle => ("too-little", String::new()),
             Self::Superseded => ("superseded", String::new()),
+            Self::ReplyTooLarge => ("reply-too-large", String::new()),
             Self::Failed => ("failed", String::new()),
             Self::Exhausted(component) => ("exhausted", component.to_string()),
             Self::Worthless(why) => {
@@ -174,6 +191,7 @@ impl Status {
             "cancelled" => Self::Cancelled,
             "too-little" => Self::TooLittle,
             "superseded" => Self::Superseded,
+            "reply-too-large" => Self::ReplyTooLarge,
             "exhausted" => Component::ALL
                 .into_iter()
                 .find(|component| component.to_string() == more)
@@ -201,6 +219,7 @@ mod tests {
             Status::Cancelled,
             Status::TooLittle,
             Status::Superseded,
+            Status::ReplyTooLarge,
             Status::Failed,
         ];
         let worthless = WORTHLESS.iter().map(|(_, why)| Status::Worthless(*why));

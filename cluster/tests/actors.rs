@@ -2,94 +2,23 @@
 
 mod common;
 
+use common::actors::{
+    LONG, actor, caught_up, node, nothing_in_flight, ops, sender, server_of_work, trusting, work,
+};
 use common::model::Model;
 use common::{HANGS, Process, Server, identity, secret, until};
 use futures_util::StreamExt as _;
-use mainspring::{Cx, Pool, Profile, Runtime};
+use mainspring::{Pool, Profile, Runtime};
 use mainspring_cluster::grant::{Amount, Grant, Receipt, Signed, Worthless, hex, now_ms};
 use mainspring_cluster::spent::{Record, Spent};
 use mainspring_cluster::text::Text as _;
-use mainspring_cluster::{
-    Actor, CallError, Config, DurableMailbox, Error, Exported, Identity, Message, Node, Terms, Trusted,
-    connect, wire,
-};
+use mainspring_cluster::{CallError, Config, DurableMailbox, Error, Identity, Node, Terms, connect, wire};
 use std::collections::HashMap;
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Long enough for anything that does come.
-const LONG: Duration = Duration::from_secs(60);
-
-fn ops(ops: u64) -> Pool {
-    Pool { ops, spawn_count: 1, ..Pool::ZERO }
-}
-
-/// A runtime with one actor on it. The actor ends with the last address.
-fn actor(
-    room: u32,
-    handler: impl Fn(&mut u64, &Cx, Message) -> Vec<u8> + Send + Sync + 'static,
-) -> (Arc<Runtime>, Actor) {
-    let config = mainspring::Config::new(Profile::Cluster).workers(1);
-    let runtime = Arc::new(config.build().expect("a runtime"));
-    let (tx, rx) = mpsc::channel();
-    let serving = runtime.clone();
-    std::thread::spawn(move || {
-        serving.run(|cx| {
-            let (address, mailbox) = cx.mailbox(room, Pool::ZERO).expect("a mailbox");
-            tx.send(address).expect("the test waits");
-            mailbox.serve(cx, &mut 0, handler).expect("it serves");
-        })
-    });
-    (runtime, rx.recv().expect("the actor"))
-}
-
-/// Uses as many ops as it is told to.
-fn work(sum: &mut u64, cx: &Cx, message: Message) -> Vec<u8> {
-    let ops: u32 = String::from_utf8(message.payload).expect("text").parse().expect("a number");
-    cx.check_iterations(ops);
-    *sum += u64::from(ops);
-    sum.to_string().into_bytes()
-}
-
-fn trusting(names: &[&str], limit: Pool) -> Terms {
-    let trusted = names.iter().fold(Trusted::new(), |trusted, name| {
-        trusted.believe(*name, &identity(name).public(), limit).expect("a key")
-    });
-    Terms { trusted, grace: Duration::from_secs(1), ..Terms::default() }
-}
-
-async fn node(name: &str, server: &Server, runtime: &Arc<Runtime>, terms: Terms) -> Node {
-    let on = connect(&Config::new(server.url())).await.expect("the server");
-    Node::join(identity(name), runtime.clone(), terms, on).await.expect("a node")
-}
-
-/// A node that only sends.
-async fn sender(name: &str, server: &Server) -> (Arc<Runtime>, Node) {
-    let config = mainspring::Config::new(Profile::Cluster).workers(1);
-    let runtime = Arc::new(config.build().expect("a runtime"));
-    let node = node(name, server, &runtime, trusting(&["anna", "bert"], Pool::AMPLE)).await;
-    (runtime, node)
-}
-
-/// A node that serves `work`.
-async fn server_of_work(server: &Server, room: u32, limit: Pool) -> (Arc<Runtime>, Node, Exported) {
-    let (runtime, address) = actor(room, work);
-    let bert = node("bert", server, &runtime, trusting(&["anna"], limit)).await;
-    let exported = bert.export("work", address, room as usize).await.expect("it is exported");
-    (runtime, bert, exported)
-}
-
-async fn nothing_in_flight(node: &Node) {
-    let waited = tokio::time::timeout(HANGS, async {
-        while node.balance().grants_in_flight > 0 || node.unrecorded() > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    waited.await.expect("what is in flight comes to an end");
-}
 
 #[test]
 fn without_a_server_actors_of_one_process_are_reached_by_name() {
@@ -474,11 +403,6 @@ async fn a_node_that_says_it_is_another_life_does_not_keep_senders_from_an_actor
         1_000,
         "nobody can say what it became"
     );
-}
-
-/// Returns when the server has done what the client asked of it before: it answers in order.
-async fn caught_up(client: &async_nats::Client) {
-    client.request("$JS.API.INFO", "".into()).await.expect("the server");
 }
 
 fn text_of(bytes: &[u8]) -> String {

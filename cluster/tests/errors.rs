@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Server, free_port, mainspring, run, text};
-use mainspring_cluster::{Config, Error, connect};
+use common::{HANGS, Server, free_port, identity, mainspring, run, text};
+use mainspring_cluster::{Config, Error, Node, Terms, connect};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -25,6 +25,49 @@ async fn no_server_is_said_at_once() {
     let worker = run(mainspring().args(["worker", "--nats", &url]));
     assert_eq!(worker.status.code(), Some(2));
     assert!(text(&worker.stderr).contains("no NATS server answers"));
+}
+
+#[tokio::test]
+async fn somebody_who_listens_and_says_nothing_is_no_server() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("nats://{}", listener.local_addr().expect("its address"));
+    let refused = tokio::time::timeout(HANGS, refused(&url)).await.expect("it does not hang");
+    assert!(matches!(refused, Error::NoServer { .. }), "{refused:?}");
+}
+
+/// A certificate for loopback, and its key.
+fn certificate(folder: &std::path::Path) -> [std::path::PathBuf; 2] {
+    let paths = ["cert.pem", "key.pem"].map(|name| folder.join(name));
+    let mut command = std::process::Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+    command.args(["-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    let made = run(command.arg("-out").arg(&paths[0]).arg("-keyout").arg(&paths[1]));
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    paths
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_a_node_joins_whoever_has_the_authority_and_nobody_else_does() {
+    let folder = common::Folder::new();
+    let [certificate, key] = certificate(&folder.0);
+    let config =
+        format!("tls {{ cert_file: \"{}\", key_file: \"{}\" }}", certificate.display(), key.display());
+    let server = Server::with(Some(&config), &["--jetstream"]);
+    let with = |tls_ca| Config { tls_ca, ..Config::new(server.url()) };
+    assert!(matches!(connect(&with(None)).await, Err(Error::Tls { .. })), "nobody vouches for it");
+    let [stranger, _] = self::certificate(&server.folder.0);
+    assert!(matches!(connect(&with(Some(stranger))).await, Err(Error::Tls { .. })), "another one does");
+    let on = connect(&with(Some(certificate.clone()))).await.expect("this one does");
+    // Its second connection, which the runtime drives, has what the first one has.
+    let config = mainspring::Config::new(mainspring::Profile::Cluster).workers(1);
+    let runtime = std::sync::Arc::new(config.build().expect("a runtime"));
+    Node::join(identity("a"), runtime, Terms::default(), on).await.expect("a node");
+    // And a server without TLS is not taken for one with it.
+    let plain = Server::start();
+    let with_tls = Config { tls_ca: Some(certificate), ..Config::new(plain.url()) };
+    let refused = connect(&with_tls).await;
+    assert!(matches!(refused, Err(Error::Tls { .. })), "{refused:?}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use mainspring_cluster::supervise::state::{BUCKET, Fenced, SaveError};
 use mainspring_cluster::supervise::{
     Capacity, Group, Handler, Kinds, Member, MemberConfig, Place, Spec, Stage,
 };
-use mainspring_cluster::{Config, Node, connect, wire};
+use mainspring_cluster::{CallError, Config, DurableMailbox, Error, Node, connect, wire};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,6 +113,74 @@ async fn what_an_earlier_generation_writes_is_refused_by_the_server() {
     assert!(matches!(Fenced::take_over(store.clone(), "g/x", 1).await, Err(SaveError::Superseded)));
     let (_, saved) = Fenced::take_over(store, "g/x", 3).await.expect("it is next");
     assert_eq!(saved.as_deref(), Some(&b"two"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_the_server_does_not_keep_is_not_saved_and_the_actor_is_told_why() {
+    let config = "max_payload: 65536\njetstream { max_file_store: 256KB }";
+    let server = Server::with(Some(config), &[]);
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let _member = member_here("a", &server, 90, Kinds::new()).await;
+    let store = on.jetstream.get_key_value(BUCKET).await.expect("the bucket");
+    let (mut state, _) = Fenced::take_over(store.clone(), "g/x", 1).await.expect("it is free");
+    state.save(b"small").await.expect("it is saved");
+    assert!(matches!(state.save(&[b'x'; 65_536]).await, Err(SaveError::TooLarge)));
+    // Others have filled the server.
+    let others = DurableMailbox::open(&on, "others", 1_000_000).await.expect("there is room for one more");
+    for n in 0.. {
+        let told = others.tell(&n.to_string(), vec![b'x'; 8 << 10], Duration::from_secs(1)).await;
+        if let Err(full) = told {
+            assert_eq!(full, CallError::StorageFull);
+            break;
+        }
+    }
+    assert!(matches!(state.save(&[b'x'; 16 << 10]).await, Err(SaveError::StorageFull)));
+    on.jetstream.delete_stream("mainspring-mail-others").await.expect("the server");
+    state.save(b"later").await.expect("there is room again, and nobody has taken over");
+    let (_, saved) = Fenced::take_over(store, "g/x", 2).await.expect("it is next");
+    assert_eq!(saved.as_deref(), Some(&b"later"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_cannot_carry_actors_takes_none() {
+    let server = Server::start();
+    let config = mainspring::Config::new(Profile::Service).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let node = Node::join(identity("a"), runtime, trusting_all(), on).await.expect("a node");
+    let capacity = Capacity { cpus: 1, floor_ppm: 100_000, memory: 0 };
+    let config = MemberConfig { lease: Duration::from_secs(3), capacity, kinds: Kinds::new() };
+    let joined = tokio::time::timeout(HANGS, Member::join(&node, config)).await.expect("it ends");
+    assert!(matches!(joined, Err(Error::NoHost)), "{joined:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_processes_of_one_name_the_second_does_not_join() {
+    let server = Server::start();
+    let driver = Driver::join(&server.url()).await;
+    let a = member("a", &server.url(), LEASE_MS, 90);
+    driver.supervise("g", spec(Strategy::OneForOne, vec![child("sum", "sum", "", 10)])).await;
+    assert_eq!(driver.insist("g/sum", "1 10").await.node, "a");
+    let config = mainspring::Config::new(Profile::Cluster).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let node = Node::join(identity("a"), runtime, trusting_all(), on).await.expect("a node");
+    let config = || MemberConfig {
+        lease: Duration::from_millis(LEASE_MS),
+        capacity: Capacity { cpus: 1, floor_ppm: 100_000, memory: 0 },
+        kinds: Kinds::new(),
+    };
+    let joined = tokio::time::timeout(HANGS, Member::join(&node, config())).await.expect("it ends");
+    match joined {
+        Err(Error::NameTaken { name }) => assert_eq!(name, "a"),
+        other => panic!("{other:?}"),
+    }
+    let reply = driver.insist("g/sum", "2 10").await;
+    assert_eq!((reply.generation, reply.sum), (1, 20), "the first was not disturbed");
+    // When that has gone, the name is free.
+    drop(a);
+    let joined = tokio::time::timeout(HANGS, Member::join(&node, config())).await.expect("it ends");
+    joined.expect("it joins").leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,15 +57,20 @@ fn kill_children(of: u32) {
 
 #[test]
 fn killed_workers_and_servers_lose_nothing_and_count_nothing_twice() {
+    let rounds: usize =
+        std::env::var("MAINSPRING_CHAOS_ROUNDS").map_or(4, |text| text.parse().expect("a number"));
+    // Each of the three once at least, and no more than the sweep on one host can keep up with.
+    let rounds = rounds.clamp(3, 30);
     let mut server = Server::start();
     let saved = server.folder.0.join("saved.jsonl");
     let saved_name = saved.display().to_string();
-    let words = ["--seeds", "1..300"];
+    let seeds = format!("1..{}", rounds * 50);
+    let words = ["--seeds", seeds.as_str()];
     let mut swept = over(&server, &[&words[..], &["--save", &saved_name]].concat());
     let swept = Process::start(swept.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let lines = || std::fs::read_to_string(&saved).map_or(0, |text| text.lines().count());
     let mut workers = vec![worker(&server), worker(&server)];
-    for round in 1..=6 {
+    for round in 1..=rounds {
         // Each kill comes while runs are under way: some are done, and some are not.
         until("results come", || lines() >= round * 60);
         match round % 3 {
@@ -87,7 +92,7 @@ fn killed_workers_and_servers_lose_nothing_and_count_nothing_twice() {
         let line: serde_json::Value = serde_json::from_str(line).expect("a result");
         *count.entry(format!("{} {}", line["settings"], line["seed"])).or_default() += 1;
     }
-    assert_eq!(count.len(), 600);
+    assert_eq!(count.len(), rounds * 100);
     assert!(count.values().all(|times| *times == 1), "{count:?}");
 }
 
@@ -192,6 +197,141 @@ fn another_version_is_refused_and_not_run() {
         "{told}"
     );
     assert!(lines.next().is_some_and(|line| line.contains("failed")), "{told}");
+}
+
+/// A runner that refuses each workload, as a `mainspring` of another version does.
+fn other_version(server: &Server) -> std::path::PathBuf {
+    let path = server.folder.0.join("other-version");
+    let script = "#!/bin/sh\nwhile read -r ask; do echo '{\"refused\":\"it is of another version\"}'; done\n";
+    std::fs::write(&path, script).expect("a script");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, mode).expect("it is ours");
+    path
+}
+
+#[test]
+fn a_sweep_whose_workers_are_all_of_another_version_says_so_and_ends() {
+    let server = Server::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainspring-cluster"));
+    command.args(["worker", "--nats", &server.url(), "--jobs", "1", "--mainspring"]);
+    command.arg(other_version(&server)).stdout(Stdio::null()).stderr(Stdio::null());
+    let other = Process::start(&mut command);
+    let swept = run(over(&server, &["--seeds", "1..3"]).arg("--nats-option=--give-up=5"));
+    assert_eq!(swept.status.code(), Some(2));
+    assert!(text(&swept.stderr).contains("of this version"), "{}", text(&swept.stderr));
+    // Beside one of this version they harm nothing.
+    let _worker = worker(&server);
+    let words = ["--seeds", "1..10"];
+    same(&run(&mut sweep(&words)), &run(&mut over(&server, &words)));
+    drop(other);
+}
+
+/// What the server has of one kind of messages of sweeps, as it comes.
+async fn watch(url: &str, kind: &str) -> (async_nats::Client, async_nats::Subscriber) {
+    let client = async_nats::connect(url).await.expect("the server");
+    let seen = client.subscribe(format!("mainspring.sweep.{kind}.>")).await.expect("the server");
+    client.flush().await.expect("the server");
+    (client, seen)
+}
+
+fn read(message: &async_nats::Message) -> serde_json::Value {
+    serde_json::from_slice(&message.payload).expect("it is ours")
+}
+
+/// The subject of the results of the sweep that a message is of.
+fn results_of(message: &async_nats::Message) -> String {
+    message.subject.replacen(".job.", ".result.", 1)
+}
+
+#[test]
+fn a_result_that_cannot_be_read_ends_the_sweep_and_does_not_hang_it() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    for line in [serde_json::json!({}), serde_json::json!({ "of": "x", "seed": 1 }), serde_json::json!(7)] {
+        let (client, mut jobs) = runtime.block_on(watch(&server.url(), "job"));
+        let liar = runtime.spawn(async move {
+            while let Some(job) = jobs.next().await {
+                let answer = serde_json::json!({ "job": read(&job)["job"], "came": { "line": line } });
+                client.publish(results_of(&job), answer.to_string().into()).await.expect("it is sent");
+            }
+        });
+        let swept = run(&mut over(&server, &["--seeds", "1..2000"]));
+        liar.abort();
+        assert_eq!(swept.status.code(), Some(2));
+        let told = text(&swept.stderr);
+        assert!(told.contains("is not what it is here") && told.contains("help: "), "{told}");
+    }
+}
+
+#[test]
+fn a_record_that_is_not_there_yet_is_waited_for() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let (client, mut results) = runtime.block_on(watch(&server.url(), "result"));
+    let (_, mut jobs) = runtime.block_on(watch(&server.url(), "job"));
+    // Whoever knows the result says it before the worker has kept the record, as if the server had lost that for a moment.
+    let hasty = runtime.spawn(async move {
+        let mut known = HashMap::new();
+        loop {
+            tokio::select! {
+                Some(result) = results.next() => {
+                    let answer = read(&result);
+                    if answer["job"]["record"] == false {
+                        known.insert(answer["job"].to_string(), answer["came"].clone());
+                    }
+                }
+                Some(message) = jobs.next() => {
+                    let mut job = read(&message)["job"].clone();
+                    if job["record"] == true {
+                        let with_record = job.clone();
+                        job["record"] = false.into();
+                        let came = known.get(&job.to_string()).expect("the run was made before").clone();
+                        let answer = serde_json::json!({ "job": with_record, "came": came });
+                        client.publish(results_of(&message), answer.to_string().into()).await.expect("it is sent");
+                    }
+                }
+                else => return,
+            }
+        }
+    });
+    let _worker = worker(&server);
+    let records = server.folder.0.join("records");
+    let words = ["--seeds", "1..5"];
+    let swept = run(over(&server, &words).arg("--records").arg(&records));
+    assert!(!hasty.is_finished());
+    hasty.abort();
+    same(&run(sweep(&words).arg("--records").arg(server.folder.0.join("here"))), &swept);
+    assert_eq!(std::fs::read_dir(&records).expect("records").count(), 2);
+}
+
+#[test]
+fn what_is_no_job_is_taken_off_the_queue() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let _worker = worker(&server);
+    // The first sweep makes the queue.
+    assert!(run(&mut over(&server, &["--seeds", "1..2"])).status.success());
+    runtime.block_on(async {
+        let client = async_nats::connect(server.url()).await.expect("the server");
+        let jobs = async_nats::jetstream::new(client);
+        let job = |of: &str| serde_json::json!({ "of": of, "seed": 1, "record": true });
+        for queued in [
+            serde_json::json!({ "sweep": "x/../../y", "job": job("0123456789abcdef") }),
+            serde_json::json!({ "sweep": "x", "job": job("../../y") }),
+            serde_json::json!({ "sweep": "x", "job": job("no key") }),
+            serde_json::json!({ "sweep": "x y", "job": job("0123456789abcdef") }),
+            serde_json::json!([]),
+        ] {
+            let kept = jobs.publish("mainspring.sweep.job.x", queued.to_string().into()).await;
+            kept.expect("the server").await.expect("it is kept");
+        }
+    });
+    let waiting = || {
+        let told = run(mainspring().args(["cluster", "status", "--nats", &server.url()]));
+        text(&told.stdout).contains(" jobs on the queue")
+    };
+    until("nothing of it is on the queue", || !waiting());
+    assert!(run(&mut over(&server, &["--seeds", "1..2"])).status.success(), "the worker goes on");
 }
 
 #[test]

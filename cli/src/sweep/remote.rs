@@ -145,12 +145,21 @@ impl Remote {
             let seed = done.get("seed")?.as_u64()?;
             let came = done.get("came")?;
             let came = match (came.get("line"), came.get("failed")) {
-                (Some(line), _) => Came::Result(Result::read(line)?.1),
+                // Whoever may write to the server may have said it.
+                (Some(line), _) => match Result::read(line).filter(|(of_line, _)| *of_line == of) {
+                    Some((_, result)) if result.seed == seed => Came::Result(result),
+                    _ => Came::Failed("its result is none of this run".to_owned()),
+                },
                 (None, why) => Came::Failed(why?.as_str()?.to_owned()),
             };
             Some((of, seed, came))
         };
-        Ok(understood())
+        let understood = understood();
+        if understood.is_none() {
+            // A program of another version, which may wait for what this one never writes.
+            let _ = self.process.kill();
+        }
+        Ok(understood)
     }
 
     /// Nothing more is wanted.

@@ -4,12 +4,16 @@
 //! most as many restarts are decided within any time as the intensity says; one more, and the group gives up.
 
 use super::capacity::Demand;
+use super::lease::MOST_TIMES;
 use crate::wire;
 use mainspring::supervisor::{Decision, Exit, Plan, Restart, Strategy};
 use serde::{Deserialize, Serialize};
 
 /// At most so many children.
 pub const MOST_CHILDREN: usize = 64;
+
+/// At most so much room in a child's mailbox, which its node makes when the child starts.
+pub const MOST_ROOM: u32 = 1 << 16;
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Strategy", rename_all = "snake_case")]
@@ -68,7 +72,10 @@ impl Spec {
             && names.len() == self.children.len()
             && self.most <= 1_000
             && self.children.iter().all(|child| {
-                wire::is_name(&child.name) && wire::is_name(&child.kind) && child.argument.len() <= 4_096
+                wire::is_name(&child.name)
+                    && wire::is_name(&child.kind)
+                    && child.argument.len() <= 4_096
+                    && child.room <= MOST_ROOM
             })
     }
 }
@@ -147,7 +154,11 @@ impl Group {
     /// A record as it came: `None` if it makes no sense.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let group: Self = serde_json::from_slice(bytes).ok()?;
-        (group.spec.is_sound() && group.states.len() == group.spec.children.len()).then_some(group)
+        let is_sound = group.spec.is_sound()
+            && group.states.len() == group.spec.children.len()
+            && group.states.iter().all(|state| state.generation <= MOST_TIMES)
+            && group.restarts <= MOST_TIMES;
+        is_sound.then_some(group)
     }
 
     /// Which child has this name.
@@ -402,7 +413,15 @@ mod tests {
         let group = group(Strategy::OneForOne, &[Restart::Permanent]);
         let text = serde_json::to_string(&group).expect("text");
         assert_eq!(Group::read(text.as_bytes()), Some(group));
-        for (from, to) in [("\"c0\"", "\"c.0\""), ("\"states\":[{", "\"states\":[],\"x\":[{"), ("{", "[")] {
+        for (from, to) in [
+            ("\"c0\"", "\"c.0\""),
+            ("\"states\":[{", "\"states\":[],\"x\":[{"),
+            ("{", "["),
+            // One more would be none at all.
+            ("\"generation\":0", "\"generation\":18446744073709551615"),
+            ("\"restarts\":0", "\"restarts\":18446744073709551615"),
+            ("\"room\":4", "\"room\":4294967295"),
+        ] {
             assert_eq!(Group::read(text.replacen(from, to, 1).as_bytes()), None, "{from}");
         }
     }

@@ -259,6 +259,10 @@ impl Host {
         std::thread::spawn(move || {
             runtime.run(|cx| {
                 let Ok((orders, taken)) = cx.channel::<Order>(Capacity::Bounded(ORDERS)) else { return };
+                // What cannot have one mailbox would fail every actor that is placed here, until their groups give up.
+                if cx.mailbox::<Message, Vec<u8>>(1, Pool::ZERO).is_err() {
+                    return;
+                }
                 if tx.send(orders).is_err() {
                     return;
                 }

@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// The shortest and the longest lease, in milliseconds.
 pub const LENGTHS_MS: std::ops::RangeInclusive<u64> = 200..=600_000;
 
+/// More often nothing is renewed, placed or started, and a counter in a record that says so would soon overflow.
+pub(super) const MOST_TIMES: u64 = 1 << 53;
+
 /// What a node says of itself with each renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -37,6 +40,12 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// A record as it came: `None` if it makes no sense.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let lease: Self = serde_json::from_slice(bytes).ok()?;
+        (lease.incarnation <= MOST_TIMES && lease.renewals <= MOST_TIMES).then_some(lease)
+    }
+
     /// How long an observer waits from the last renewal that it saw, in milliseconds.
     pub fn patience_ms(&self) -> u64 {
         let length = self.length_ms.clamp(*LENGTHS_MS.start(), *LENGTHS_MS.end());
@@ -94,6 +103,16 @@ mod tests {
                 assert!((held.aborts_ms() - sent_ms) * 6 / 5 < ended_ms - sent_ms, "{length_ms} {delay_ms}");
             }
         }
+    }
+
+    #[test]
+    fn a_record_whose_next_incarnation_would_be_none_makes_no_sense() {
+        let read = |incarnation| {
+            let lease = Lease { incarnation, ..Lease::default() };
+            Lease::read(&serde_json::to_vec(&lease).expect("text"))
+        };
+        assert_eq!(read(7).map(|lease| lease.incarnation), Some(7));
+        assert_eq!(read(u64::MAX), None);
     }
 
     #[test]

@@ -7,14 +7,14 @@ use super::capacity::{Capacity, Load};
 use super::group::{At, Group, Spec, Stage, State};
 use super::host::{Clock, Fence, Host, Kinds, Order, Place, Tenure};
 use super::lease::{Held, LENGTHS_MS, Lease};
-use super::state::{self, Fenced, SaveError};
+use super::state::{self, Fenced};
 use super::view::{Act, View, group_key, lease_key, load_key};
 use crate::connect::Connection;
 use crate::error::Error;
 use crate::grant::now_ms;
 use crate::node::{Exported, Node};
 use crate::wire;
-use async_nats::jetstream::kv::{Store, Watch};
+use async_nats::jetstream::kv::{Store, UpdateErrorKind, Watch};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mainspring::supervisor::Exit;
@@ -22,10 +22,13 @@ use mainspring::sync::CancelToken;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+/// How long a node that joins tries to reach the server.
+const ANSWERS: Duration = Duration::from_secs(30);
 
 /// What a node brings to a cluster.
 #[derive(Clone, Debug)]
@@ -119,7 +122,7 @@ struct Ended {
 
 impl Member {
     /// Joins. It returns when the node has its lease. A process that takes the place of one with the same name waits until that one's
-    /// lease has lapsed.
+    /// lease has lapsed, and fails if that one goes on to renew it.
     pub async fn join(node: &Node, config: MemberConfig) -> Result<Self, Error> {
         let Some(net) = &node.0.net else { return Err(Error::NoJetStream) };
         if !wire::is_name(node.name()) {
@@ -146,8 +149,8 @@ impl Member {
         watchdog(&inner)?;
         let (tx, rx) = oneshot::channel();
         let runs = net.tokio.spawn(run(inner.clone(), host, tx));
-        // The task lives as long as this does.
-        let _ = rx.await;
+        // It says so in any case, unless its Tokio has gone.
+        rx.await.unwrap_or(Err(Error::NoHost))?;
         Ok(Self { inner, runs: Some(runs) })
     }
 
@@ -186,11 +189,33 @@ fn watchdog(inner: &Arc<Inner>) -> Result<(), Error> {
     started.map(drop).map_err(|cause| Error::Peer { who: "this host's threads", cause })
 }
 
-/// One incarnation after the other.
-async fn run(inner: Arc<Inner>, host: Host, joined: oneshot::Sender<()>) {
+/// One incarnation after the other. It ends if the first does not get its lease.
+async fn run(inner: Arc<Inner>, host: Host, joined: oneshot::Sender<Result<(), Error>>) {
     let mut joined = Some(joined);
+    let (mut answered, mut holder) = (Instant::now(), None);
     while !inner.leaves() {
-        let Some((held, revision, lease)) = take_lease(&inner).await else { continue };
+        let (held, revision, lease) = match take_lease(&inner).await {
+            Ok(taken) => taken,
+            Err(why) => {
+                let error = match why {
+                    NotTaken::Held(life) if holder.as_ref() == Some(&life) => {
+                        Error::NameTaken { name: inner.node.name().to_owned() }
+                    }
+                    NotTaken::Held(life) => {
+                        (answered, holder) = (Instant::now(), Some(life));
+                        continue;
+                    }
+                    NotTaken::Unanswered if answered.elapsed() > ANSWERS => {
+                        Error::Lost { doing: "taking the node's lease", tried: ANSWERS }
+                    }
+                    NotTaken::Unanswered => continue,
+                };
+                // One that had its lease goes on to try.
+                let Some(joined) = joined.take() else { continue };
+                let _ = joined.send(Err(error));
+                return;
+            }
+        };
         let tenure = Arc::new(Tenure::new(inner.clock, &held));
         inner.set_tenure(tenure.clone());
         if inner.leaves() {
@@ -199,7 +224,7 @@ async fn run(inner: Arc<Inner>, host: Host, joined: oneshot::Sender<()>) {
         let renewed = Arc::new(Mutex::new((revision, lease.clone())));
         let renews = tokio::spawn(renew(inner.clone(), tenure.clone(), held, renewed.clone()));
         if let Some(joined) = joined.take() {
-            let _ = joined.send(());
+            let _ = joined.send(Ok(()));
         }
         let mut serving = Serving {
             inner: &inner,
@@ -289,33 +314,47 @@ impl Inner {
     }
 }
 
+/// Why the node's lease was not taken.
+enum NotTaken {
+    /// The server did not answer, or somebody has changed the record.
+    Unanswered,
+    /// This life has renewed it meanwhile.
+    Held(String),
+}
+
 /// Takes the node's lease in its next incarnation: at once if nobody has it or this process had it, and otherwise when it has lapsed.
-async fn take_lease(inner: &Inner) -> Option<(Held, u64, Lease)> {
+async fn take_lease(inner: &Inner) -> Result<(Held, u64, Lease), NotTaken> {
     let key = lease_key(inner.node.name());
     let there = match timeout(inner.quarter(), inner.store.entry(&key)).await {
         Ok(Ok(there)) => there,
         _ => {
             sleep(Duration::from_millis(50)).await;
-            return None;
+            return Err(NotTaken::Unanswered);
         }
     };
     let (revision, last) = match there {
         None => (0, Lease::default()),
         // A record that nobody can read is nobody's.
-        Some(entry) => (entry.revision, serde_json::from_slice(&entry.value).unwrap_or_default()),
+        Some(entry) => (entry.revision, Lease::read(&entry.value).unwrap_or_default()),
     };
-    if !last.ended && !last.life.is_empty() && last.life != inner.node.0.life {
+    let is_held = !last.ended && !last.life.is_empty() && last.life != inner.node.0.life;
+    if is_held {
         sleep(Duration::from_millis(last.patience_ms())).await;
     }
     let lease = inner.lease(last.incarnation + 1, 0);
     let sent_ms = inner.clock.now_ms();
     let value = serde_json::to_vec(&lease).unwrap_or_default();
     let kept = timeout(inner.quarter(), inner.store.update(&key, Bytes::from(value), revision)).await;
-    let Ok(Ok(revision)) = kept else {
-        sleep(Duration::from_millis(50)).await;
-        return None;
-    };
-    Some((Held::new(inner.length_ms, sent_ms), revision, lease))
+    match kept {
+        Ok(Ok(revision)) => Ok((Held::new(inner.length_ms, sent_ms), revision, lease)),
+        Ok(Err(error)) if is_held && error.kind() == UpdateErrorKind::WrongLastRevision => {
+            Err(NotTaken::Held(last.life))
+        }
+        _ => {
+            sleep(Duration::from_millis(50)).await;
+            Err(NotTaken::Unanswered)
+        }
+    }
 }
 
 /// Renews the lease until it is lost.
@@ -337,7 +376,7 @@ async fn renew(inner: Arc<Inner>, tenure: Arc<Tenure>, mut held: Held, kept: Arc
             // An earlier renewal may have been kept and its answer lost; or another node has ended the lease.
             _ => match timeout(inner.quarter(), inner.store.entry(&key)).await {
                 Ok(Ok(Some(entry))) => {
-                    let there: Lease = serde_json::from_slice(&entry.value).unwrap_or_default();
+                    let there = Lease::read(&entry.value).unwrap_or_default();
                     if there.ended || there.incarnation != last.incarnation || there.life != last.life {
                         tenure.revoke();
                         return;
@@ -505,7 +544,7 @@ impl Serving<'_> {
         let fence = Arc::new(Fence::new(actor, generation, self.tenure.clone()));
         let (state, saved) = match Fenced::take_over(self.inner.state.clone(), actor, generation).await {
             Ok(taken) => taken,
-            Err(SaveError::Superseded | SaveError::Unanswered | SaveError::NotPermitted) => return false,
+            Err(_) => return false,
         };
         let place = Place::new(self.inner.node.clone(), fence.clone(), spec.argument.clone(), saved, state);
         let (started, address) = oneshot::channel();

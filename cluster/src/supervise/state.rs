@@ -6,8 +6,10 @@
 use crate::bucket;
 use crate::connect::Connection;
 use crate::error::Error;
-use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::kv::{Store, UpdateError};
 use bytes::Bytes;
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -26,6 +28,10 @@ pub enum SaveError {
     Superseded,
     /// The server did not answer in time. Whether the state was saved is not known.
     Unanswered,
+    /// The state is larger than the server takes. It was not saved.
+    TooLarge,
+    /// The server has no room for it. It was not saved.
+    StorageFull,
     /// The task may not wait for futures: it has no `CapExecutor`.
     NotPermitted,
 }
@@ -35,6 +41,8 @@ impl fmt::Display for SaveError {
         f.write_str(match self {
             Self::Superseded => "a later generation of the actor has begun",
             Self::Unanswered => "the server did not answer in time",
+            Self::TooLarge => "the state is larger than the server takes (max_payload)",
+            Self::StorageFull => "the NATS server has no room left; make room where it stores",
             Self::NotPermitted => "the task may not wait for futures; it needs CapExecutor",
         })
     }
@@ -96,14 +104,24 @@ impl Fenced {
     pub async fn save(&mut self, bytes: &[u8]) -> Result<u64, SaveError> {
         let began = Instant::now();
         let value = encode(self.generation, bytes);
+        let mut last = SaveError::Unanswered;
         while began.elapsed() < PATIENCE {
-            if let Ok(revision) = self.store.update(&self.key, value.clone(), self.revision).await {
-                self.revision = revision;
-                return Ok(revision);
-            }
-            // The answer was lost, or somebody else has written.
+            let refused = match self.store.update(&self.key, value.clone(), self.revision).await {
+                Ok(revision) => {
+                    self.revision = revision;
+                    return Ok(revision);
+                }
+                Err(error) if is_too_large(&error) => return Err(SaveError::TooLarge),
+                Err(error) => Error::nats("saving a state", error),
+            };
+            last = SaveError::Unanswered;
+            // The answer was lost, or somebody else has written, or there is no room.
             match self.store.entry(&self.key).await {
-                Ok(Some(entry)) if entry.revision == self.revision => {}
+                Ok(Some(entry)) if entry.revision == self.revision => {
+                    if matches!(refused, Error::StorageFull) {
+                        last = SaveError::StorageFull;
+                    }
+                }
                 Ok(Some(entry)) if entry.value == value => {
                     self.revision = entry.revision;
                     return Ok(entry.revision);
@@ -113,6 +131,12 @@ impl Fenced {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        Err(SaveError::Unanswered)
+        Err(last)
     }
+}
+
+/// Whether the client did not even send it.
+fn is_too_large(error: &UpdateError) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<PublishError>());
+    cause.is_some_and(|cause| cause.kind() == PublishErrorKind::MaxPayloadExceeded)
 }

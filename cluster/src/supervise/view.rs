@@ -79,8 +79,8 @@ impl View {
     /// A record was seen. False if it is none of ours, or not newer than what was known.
     pub fn saw(&mut self, key: &str, revision: u64, value: &[u8], at_ms: u64) -> bool {
         match key.split_once('.') {
-            Some(("lease", node)) => serde_json::from_slice(value)
-                .is_ok_and(|value| put(&mut self.leases, node, Seen { revision, at_ms, value })),
+            Some(("lease", node)) => Lease::read(value)
+                .is_some_and(|value| put(&mut self.leases, node, Seen { revision, at_ms, value })),
             Some(("load", node)) => serde_json::from_slice(value)
                 .is_ok_and(|value| put(&mut self.loads, node, Seen { revision, at_ms, value })),
             Some(("group", group)) => Group::read(value)

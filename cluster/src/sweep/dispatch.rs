@@ -5,14 +5,14 @@
 
 use super::{
     Answer, Ask, Came, JOBS, Job, Queued, RECORDS, RESULTS, Reply, WINDOW, WORKERS, WORKLOADS, Workload,
-    job_subject, make_streams, record_name, result_subject,
+    job_subject, left_subject, make_streams, record_name, result_subject,
 };
 use crate::connect::{Config, Connection, connect};
 use crate::error::Error;
 use crate::lines::{Lines, write_line};
-use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
 use async_nats::jetstream::{self, context::PublishErrorKind};
+use async_nats::{HeaderMap, Subscriber};
 use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -67,6 +67,8 @@ struct Dispatcher {
     /// What came of each job that is done, as a hash: for results that come again.
     done: HashMap<Job, u64>,
     publishing: FuturesUnordered<Published>,
+    /// When a worker of another version last left a job to others.
+    left: HashMap<Job, Instant>,
     /// When the server last answered, and when a result last came.
     heard: Instant,
     progressed: Instant,
@@ -87,6 +89,7 @@ pub async fn dispatch(args: &DispatchArgs) -> Result<(), Error> {
         waiting: HashMap::new(),
         done: HashMap::new(),
         publishing: FuturesUnordered::new(),
+        left: HashMap::new(),
         heard: Instant::now(),
         progressed: Instant::now(),
         give_up,
@@ -94,7 +97,9 @@ pub async fn dispatch(args: &DispatchArgs) -> Result<(), Error> {
     };
     // A signal from the terminal ends the sweep, whose pipe then closes: there is time to clean up.
     let ignore_signal = tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
-    let ended = dispatcher.run(&results).await;
+    let left = dispatcher.on.client.subscribe(left_subject(&dispatcher.sweep)).await;
+    let left = left.map_err(|error| Error::nats("subscribing to what workers leave", error))?;
+    let ended = dispatcher.run(&results, left).await;
     ignore_signal.abort();
     // What is left of this sweep helps nobody. A server that is gone forgets it by age.
     let _ = timeout(Duration::from_secs(5), dispatcher.clean_up()).await;
@@ -117,7 +122,7 @@ async fn result_consumer(on: &Connection, sweep: &str) -> Result<Consumer<pull::
 }
 
 impl Dispatcher {
-    async fn run(&mut self, results: &Consumer<pull::Config>) -> Result<(), Error> {
+    async fn run(&mut self, results: &Consumer<pull::Config>, mut left: Subscriber) -> Result<(), Error> {
         let mut asks = Lines::new("mainspring sweep", tokio::io::stdin());
         let mut ended = false;
         let mut looks = interval(LOOK);
@@ -138,6 +143,12 @@ impl Dispatcher {
                 pull = &mut pulled => {
                     self.results(pull).await?;
                     pulled = Box::pin(pull_results(results.clone()));
+                }
+                Some(message) = left.next() => {
+                    let job = serde_json::from_slice::<Job>(&message.payload).ok();
+                    if let Some(job) = job.filter(|job| self.waiting.contains_key(job)) {
+                        self.left.insert(job, Instant::now());
+                    }
                 }
                 _ = looks.tick() => self.look(results, &mut said).await?,
             }
@@ -223,7 +234,12 @@ impl Dispatcher {
             self.heard = Instant::now();
             // What is no answer of ours was published by somebody else: it must not stop the sweep.
             if let Ok(answer) = serde_json::from_slice::<Answer>(&message.payload) {
-                self.answer(answer).await?;
+                match self.answer(answer).await {
+                    Ok(()) => {}
+                    // The server may be starting again: without an acknowledgement it says the same again.
+                    Err(error) if error.is_passing() => continue,
+                    Err(error) => return Err(error),
+                }
             }
             // An acknowledgement that is lost brings the same result again, which is dropped.
             let _ = message.ack().await;
@@ -241,6 +257,7 @@ impl Dispatcher {
             fetch_record(&self.on, &record_name(&self.sweep, &job), path).await?;
         }
         self.waiting.remove(&job);
+        self.left.remove(&job);
         self.done.insert(job.clone(), hash);
         self.progressed = Instant::now();
         write_line("mainspring sweep", &Reply::Done { job, came })
@@ -265,7 +282,7 @@ impl Dispatcher {
         let none_comes = ours == 0 || (to_come == 0 && under_way == 0);
         if none_comes && unread == 0 && self.publishing.is_empty() {
             self.put_again();
-        } else if under_way > 0 {
+        } else if under_way > 0 && !self.are_left() {
             // A long run: its worker says every third of the patience that it goes on.
             self.progressed = self.progressed.max(Instant::now() - SILENCE);
         } else if self.progressed.elapsed() > self.give_up {
@@ -275,6 +292,12 @@ impl Dispatcher {
             eprintln!("{} jobs wait for a worker: mainspring worker --nats URL", self.waiting.len());
         }
         Ok(())
+    }
+
+    /// Whether every job that waits was given back, and by now would have been again: none is under way.
+    fn are_left(&self) -> bool {
+        let is_left = |job| self.left.get(job).is_some_and(|at| at.elapsed() < self.patience * 3);
+        self.waiting.keys().all(is_left)
     }
 
     fn put_again(&mut self) {

@@ -43,6 +43,11 @@ pub(crate) fn result_subject(sweep: &str) -> String {
     format!("mainspring.sweep.result.{sweep}")
 }
 
+/// Where workers say which jobs they leave to others, because their `mainspring` is of another version.
+pub(crate) fn left_subject(sweep: &str) -> String {
+    format!("mainspring.sweep.left.{sweep}")
+}
+
 /// A workload, with settings made. `of` is the fingerprint of all that a result depends on, beside the seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {

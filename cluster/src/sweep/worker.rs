@@ -5,12 +5,13 @@
 
 use super::dispatch::{encode, publish};
 use super::{
-    Answer, Ask, Came, JOBS, Job, Queued, RECORDS, Reply, WORKERS, WORKLOADS, Workload, record_name,
-    result_subject,
+    Answer, Ask, Came, JOBS, Job, Queued, RECORDS, Reply, WORKERS, WORKLOADS, Workload, left_subject,
+    record_name, result_subject,
 };
 use crate::connect::{Config, Connection, connect};
 use crate::error::Error;
 use crate::lines::Lines;
+use crate::wire::is_name;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
@@ -168,7 +169,10 @@ impl JobLoop {
     }
 
     async fn run(&mut self, message: &jetstream::Message, patience: Duration) -> Result<(), Error> {
-        let Ok(Queued { sweep, job }) = serde_json::from_slice::<Queued>(&message.payload) else {
+        let queued = serde_json::from_slice::<Queued>(&message.payload).ok();
+        // Both become parts of subjects, keys and paths.
+        let queued = queued.filter(|queued| is_name(&queued.sweep) && is_name(&queued.job.of));
+        let Some(Queued { sweep, job }) = queued else {
             // No job of ours: nobody can run it.
             return term(message).await;
         };
@@ -191,7 +195,12 @@ impl JobLoop {
         };
         let came = match came {
             Ran::Came(came) => came,
-            Ran::NotHere => return give_back(patience).await,
+            Ran::NotHere => {
+                // The sweep would take it for a run that goes on. If it does not hear this, it hears of the next time.
+                let left = encode(&job).into();
+                let _ = self.shared.on.client.publish(left_subject(&sweep), left).await;
+                return give_back(patience).await;
+            }
             // If it dies of this job wherever it runs, it is for the sweep to find out why.
             Ran::Died(_) if message.info().is_ok_and(|info| info.delivered < MOST_DEATHS) => {
                 return give_back(Duration::from_millis(100)).await;

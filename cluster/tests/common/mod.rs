@@ -1,6 +1,7 @@
 //! A real NATS server on loopback, and processes that end with the test.
 #![allow(dead_code)]
 
+pub mod actors;
 pub mod members;
 pub mod model;
 pub mod namespaces;
@@ -87,6 +88,18 @@ pub struct Server {
     address: String,
     config: Option<String>,
     more: Vec<String>,
+    /// The size of the disk that it alone sees, where it stores.
+    disk: Option<String>,
+}
+
+/// Runs a program on a disk of its own: `SIZE FOLDER PROGRAM WORDS...`.
+const ON_DISK: &str =
+    r#"size="$1"; folder="$2"; shift 2; mount -t tmpfs -o "size=$size" tmpfs "$folder" && exec "$@""#;
+
+fn on_disk(size: &str, folder: &Path, program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", ON_DISK, "sh", size]).arg(folder).arg(program);
+    command
 }
 
 impl Server {
@@ -104,6 +117,20 @@ impl Server {
         Self::at(address, None, &["--jetstream"])
     }
 
+    /// On a disk of this size, as `mount` takes it; or says why this process may not make one.
+    pub fn on_disk(size: &str) -> Result<Self, String> {
+        let tried = on_disk(size, &Folder::new().0, "true").output();
+        let tried = tried.map_err(|error| format!("unshare: {error}"))?;
+        if !tried.status.success() {
+            return Err(text(&tried.stderr));
+        }
+        let mut server = Self::start();
+        server.kill();
+        server.disk = Some(size.to_owned());
+        server.restart();
+        Ok(server)
+    }
+
     fn at(address: &str, config: Option<&str>, more: &[&str]) -> Self {
         let mut server = Self {
             process: None,
@@ -112,6 +139,7 @@ impl Server {
             address: address.to_owned(),
             config: config.map(str::to_owned),
             more: more.iter().map(|word| (*word).to_owned()).collect(),
+            disk: None,
         };
         server.restart();
         server
@@ -132,7 +160,10 @@ impl Server {
     }
 
     pub fn restart(&mut self) {
-        let mut command = Command::new("nats-server");
+        let mut command = match &self.disk {
+            None => Command::new("nats-server"),
+            Some(size) => on_disk(size, &self.folder.0, "nats-server"),
+        };
         command.args(["--addr", &self.address, "--port", &self.port.to_string()]);
         command.arg("--store_dir").arg(&self.folder.0).args(&self.more);
         if let Some(config) = &self.config {
