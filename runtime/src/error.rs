@@ -158,6 +158,9 @@ pub enum SpawnError {
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+    /// A task of another runtime has no authority here. The host can let a thread spawn
+    /// ([`Nursery::thread_spawner`](crate::Nursery::thread_spawner)).
+    OtherRuntime,
             Self::NotPermitted => f.write_str("this task holds no CapSpawn; its spawner must grant it"),
             Self::NurseryNotActive => {
                 f.write_str("the nursery takes no more tasks: it is closing or cancelled")
@@ -186,6 +189,9 @@ impl fmt::Display for SpawnError {
 }
 
 impl Error for SpawnError {}
+            Self::OtherRuntime => f.write_str(
+                "the nursery is of another runtime than the task; spawn from a task of that one, or by a ThreadSpawner",
+            ),
 
 impl fmt::Display for ThreadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
