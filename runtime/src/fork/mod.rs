@@ -13,6 +13,7 @@ mod purse;
 pub(crate) use purse::Purse;
 
 use crate::budget::Pool;
+use crate::callback;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::nursery::core::NurseryCore;
@@ -137,7 +138,7 @@ impl<B: FnOnce(&Cx) -> R, R> TypedJob<B, R> {
 
     unsafe fn fail(job: *const Job, error: TaskError) {
         // A panic of the destructor is reported to no task. SAFETY: as for `body`.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Self::take(job) })));
+        callback::call(|| drop(unsafe { Self::take(job) }));
         // SAFETY: as for `body`.
         unsafe { *Self::body(job) = JobBody::Result(Err(error)) };
     }
@@ -145,7 +146,7 @@ impl<B: FnOnce(&Cx) -> R, R> TypedJob<B, R> {
     unsafe fn discard(job: *const Job) {
         // SAFETY: as for `body`.
         let result = std::mem::replace(unsafe { Self::body(job) }, JobBody::Running);
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
+        callback::call(|| drop(result));
     }
 
     fn into_result(self) -> Result<R, TaskError> {

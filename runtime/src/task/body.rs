@@ -80,6 +80,7 @@ impl StopUnwind {
             stop.error = None;
             stop.task.clear_stopped();
         }
+        discard(payload);
     }
 
     /// Whether the reason for the stop still stands, for the task that runs on this thread.
