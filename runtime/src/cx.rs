@@ -14,10 +14,12 @@ use crate::calls;
 use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
+use crate::nursery::fails_in_cleanup;
 use crate::runtime::Inner;
 use crate::spans;
 use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
+use crate::task::mask::Masked;
 use crate::task::{Task, TaskPtr, WaitReason};
 use crate::task_local::Scope;
 use crate::worker::Worker;
@@ -200,7 +202,7 @@ impl Cx {
         if self.replenish(component) {
             return;
         }
-        if task.masked.load(Ordering::Relaxed) {
+        if task.mask.is_set() {
             // Cleanup has a budget of its own, which is never recharged.
             self.stop(TaskError::Cancelled);
         }
@@ -291,7 +293,7 @@ impl Cx {
     }
 
     fn replenish_at_least(&self, component: Component, least: u64) {
-        let masked = self.task.masked.load(Ordering::Relaxed);
+        let masked = self.task.mask.is_set();
         if !masked && let Some(purse) = self.purse() {
             let drawn = purse.draw(component, least);
             if !drawn.is_zero() {
@@ -634,7 +636,20 @@ impl Cx {
     }
 
     pub(crate) fn must_stop(&self) -> bool {
-        !self.task.masked.load(Ordering::Relaxed) && self.task.is_interrupted() && !std::thread::panicking()
+        self.is_to_stop(self.task.mask.get()) && !std::thread::panicking()
+    }
+
+    /// Whether the task is to stop, as far as a mask lets it.
+    #[inline]
+    pub(crate) fn is_to_stop(&self, masked: Masked) -> bool {
+        if masked.is_set() { self.cleanup_is_to_stop(masked) } else { self.task.is_interrupted() }
+    }
+
+    /// A cleanup is stopped by nothing but a scope of its own, such as a timeout.
+    #[cold]
+    fn cleanup_is_to_stop(&self, masked: Masked) -> bool {
+        let fails = || fails_in_cleanup(self.task.owned.load(Ordering::Relaxed), masked.cleanups());
+        !masked.waits() && self.task.scope_failed.load(Ordering::SeqCst) && fails()
     }
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {
