@@ -45,6 +45,7 @@ impl Cx {
     /// nursery's pool. It is cut short when that is used up. A timeout or a nursery inside of it stops it as anywhere.
     pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
         calls::count(self);
+        self.probe_stack();
         match catch_unwind(AssertUnwindSafe(|| body(self))) {
             Ok(value) => value,
             Err(payload) => {
