@@ -126,6 +126,10 @@ impl Runtime {
     }
 
     /// Puts this much into the root pool.
+    ///
+    /// # Panics
+    ///
+    /// If the root pool cannot hold it: then nothing has changed.
     pub fn deposit(&self, amount: &Pool) {
         calls::count_action();
         put_to_root(self.inner(), amount);
