@@ -506,6 +506,13 @@ impl Cx {
     /// recharged with, and from its nursery's pool if that refills. The charge is for good: memory charged here is a total.
     /// [`Cx::try_box`] and [`Cx::try_vec`] refund theirs.
     pub fn charge_alloc(&self, size: usize) -> Result<(), BudgetError> {
+        self.charge_memory(size)?;
+        self.check_alloc(size);
+        Ok(())
+    }
+
+    /// The charge alone. [`Cx::check_alloc`] comes when what is charged is refunded on every way out.
+    fn charge_memory(&self, size: usize) -> Result<(), BudgetError> {
         calls::count(self);
         let task = self.task();
         let left = loop {
@@ -530,23 +537,29 @@ impl Cx {
         if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
         }
+        Ok(())
+    }
+
+    fn check_alloc(&self, size: usize) {
         self.check();
         self.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
-        Ok(())
     }
 
     /// A boxed value, charged until it is dropped.
     pub fn try_box<T>(&self, value: T) -> Result<Paid<'_, Box<T>>, BudgetError> {
         let bytes = size_of::<T>();
-        self.charge_alloc(bytes)?;
-        Ok(Paid::new(self, Box::new(value), bytes))
+        self.charge_memory(bytes)?;
+        let boxed = Paid::new(self, Box::new(value), bytes);
+        self.check_alloc(bytes);
+        Ok(boxed)
     }
 
     /// An empty vector with room for `capacity` values, charged until it is dropped. Growth beyond the capacity is not.
     pub fn try_vec<T>(&self, capacity: usize) -> Result<Paid<'_, Vec<T>>, BudgetError> {
         let bytes = capacity.saturating_mul(size_of::<T>());
-        self.charge_alloc(bytes)?;
+        self.charge_memory(bytes)?;
         let mut vec = Paid::new(self, Vec::new(), bytes);
+        self.check_alloc(bytes);
         // A budget may be larger than the host's memory. An allocation that fails is refunded.
         vec.try_reserve_exact(capacity).map_err(|_| BudgetError::OutOfMemory { bytes })?;
         Ok(vec)

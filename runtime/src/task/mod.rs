@@ -323,7 +323,8 @@ impl Task {
 
     #[inline]
     pub(crate) fn ops(&self) -> u32 {
-        self.fuel.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
+        // Another thread may read one of them before the holder moves some to the other, and the other after that.
+        self.fuel.load(Ordering::Relaxed).saturating_add(self.reserve.load(Ordering::Relaxed))
     }
 
     /// Its budget was set by its spawner. The task is not published yet.
