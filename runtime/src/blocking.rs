@@ -18,7 +18,6 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -182,9 +181,9 @@ impl Cx {
                 return Err(BlockingError::Unwinding);
             }
             // It has begun: nothing can be done but wait.
-            let masked = self.task().masked.swap(true, Ordering::Relaxed);
+            let masked = self.task().mask.begin_wait();
             let _ = who.wait(&end, WaitReason::BlockingCall, None);
-            self.task().masked.store(masked, Ordering::Relaxed);
+            self.task().mask.set(masked);
         }
         no_unwind.end();
         match result.expect("the flag is set after the result") {

@@ -14,6 +14,7 @@ use crate::stack::arena::LEAST_STACK;
 use crate::watchdog::Watchdog;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
 use mainspring_abi::Weight;
+use mainspring_sched::MAX_REQUEST;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -344,8 +345,11 @@ impl Config {
             if !(1..=u16::MAX.into()).contains(&fair_tasks.threads) {
                 return Err(ConfigError::Threads(fair_tasks.threads));
             }
-            if fair_tasks.quantum.is_zero() {
+            if fair_tasks.quantum.is_zero() || fair_tasks.quantum > MAX_REQUEST {
                 return Err(ConfigError::Quantum);
+            }
+            if Vec::<u8>::new().try_reserve_exact(fair_tasks.record_bytes).is_err() {
+                return Err(ConfigError::RecordBytes(fair_tasks.record_bytes));
             }
             if self.tenants.is_some() || self.deterministic {
                 return Err(ConfigError::OneDiscipline);

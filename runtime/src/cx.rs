@@ -14,10 +14,12 @@ use crate::calls;
 use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
+use crate::nursery::fails_in_cleanup;
 use crate::runtime::Inner;
 use crate::spans;
 use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
+use crate::task::mask::Masked;
 use crate::task::{Task, TaskPtr, WaitReason};
 use crate::task_local::Scope;
 use crate::worker::Worker;
@@ -200,7 +202,7 @@ impl Cx {
         if self.replenish(component) {
             return;
         }
-        if task.masked.load(Ordering::Relaxed) {
+        if task.mask.is_set() {
             // Cleanup has a budget of its own, which is never recharged.
             self.stop(TaskError::Cancelled);
         }
@@ -291,7 +293,7 @@ impl Cx {
     }
 
     fn replenish_at_least(&self, component: Component, least: u64) {
-        let masked = self.task.masked.load(Ordering::Relaxed);
+        let masked = self.task.mask.is_set();
         if !masked && let Some(purse) = self.purse() {
             let drawn = purse.draw(component, least);
             if !drawn.is_zero() {
@@ -504,6 +506,13 @@ impl Cx {
     /// recharged with, and from its nursery's pool if that refills. The charge is for good: memory charged here is a total.
     /// [`Cx::try_box`] and [`Cx::try_vec`] refund theirs.
     pub fn charge_alloc(&self, size: usize) -> Result<(), BudgetError> {
+        self.charge_memory(size)?;
+        self.check_alloc(size);
+        Ok(())
+    }
+
+    /// The charge alone. [`Cx::check_alloc`] comes when what is charged is refunded on every way out.
+    fn charge_memory(&self, size: usize) -> Result<(), BudgetError> {
         calls::count(self);
         let task = self.task();
         let left = loop {
@@ -528,23 +537,29 @@ impl Cx {
         if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
         }
+        Ok(())
+    }
+
+    fn check_alloc(&self, size: usize) {
         self.check();
         self.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
-        Ok(())
     }
 
     /// A boxed value, charged until it is dropped.
     pub fn try_box<T>(&self, value: T) -> Result<Paid<'_, Box<T>>, BudgetError> {
         let bytes = size_of::<T>();
-        self.charge_alloc(bytes)?;
-        Ok(Paid::new(self, Box::new(value), bytes))
+        self.charge_memory(bytes)?;
+        let boxed = Paid::new(self, Box::new(value), bytes);
+        self.check_alloc(bytes);
+        Ok(boxed)
     }
 
     /// An empty vector with room for `capacity` values, charged until it is dropped. Growth beyond the capacity is not.
     pub fn try_vec<T>(&self, capacity: usize) -> Result<Paid<'_, Vec<T>>, BudgetError> {
         let bytes = capacity.saturating_mul(size_of::<T>());
-        self.charge_alloc(bytes)?;
+        self.charge_memory(bytes)?;
         let mut vec = Paid::new(self, Vec::new(), bytes);
+        self.check_alloc(bytes);
         // A budget may be larger than the host's memory. An allocation that fails is refunded.
         vec.try_reserve_exact(capacity).map_err(|_| BudgetError::OutOfMemory { bytes })?;
         Ok(vec)
@@ -634,7 +649,20 @@ impl Cx {
     }
 
     pub(crate) fn must_stop(&self) -> bool {
-        !self.task.masked.load(Ordering::Relaxed) && self.task.is_interrupted() && !std::thread::panicking()
+        self.is_to_stop(self.task.mask.get()) && !std::thread::panicking()
+    }
+
+    /// Whether the task is to stop, as far as a mask lets it.
+    #[inline]
+    pub(crate) fn is_to_stop(&self, masked: Masked) -> bool {
+        if masked.is_set() { self.cleanup_is_to_stop(masked) } else { self.task.is_interrupted() }
+    }
+
+    /// A cleanup is stopped by nothing but a scope of its own, such as a timeout.
+    #[cold]
+    fn cleanup_is_to_stop(&self, masked: Masked) -> bool {
+        let fails = || fails_in_cleanup(self.task.owned.load(Ordering::Relaxed), masked.cleanups());
+        !masked.waits() && self.task.scope_failed.load(Ordering::SeqCst) && fails()
     }
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {

@@ -59,8 +59,10 @@ pub enum ConfigError {
     Tenants,
     /// The fair discipline by task with room for no thread, for more than 65,535, or for more than fit in memory.
     Threads(usize),
-    /// A quantum of 0.
+    /// A quantum of 0, or of more than a thread may ask for at a time.
     Quantum,
+    /// There is no memory for a flight record of so many bytes.
+    RecordBytes(usize),
     /// The fair discipline by task together with tenants or with the deterministic mode.
     OneDiscipline,
     /// A watchdog that waits for less than 1 ms or more than 60 s, or with more than 64 spare workers.
@@ -91,7 +93,10 @@ impl fmt::Display for ConfigError {
             Self::Threads(n) => {
                 write!(f, "room for {n} threads; choose 1 to 65535, and no more than fit in memory")
             }
-            Self::Quantum => f.write_str("a quantum of 0; choose at least a microsecond"),
+            Self::Quantum => {
+                write!(f, "a quantum of 0 or beyond {}; choose at least a microsecond", mainspring_sched::MAX_REQUEST)
+            }
+            Self::RecordBytes(n) => write!(f, "flight records of {n} bytes; choose what fits in memory"),
             Self::OneDiscipline => f.write_str(
                 "the fair discipline by task goes with neither tenants nor a deterministic seed; choose one",
             ),
@@ -153,6 +158,9 @@ pub enum SpawnError {
     Quota(QuotaError),
     /// The spawner's quota does not allow a spawn now.
     Rate(BudgetError),
+    /// A task of another runtime has no authority here. The host can let a thread spawn
+    /// ([`Nursery::thread_spawner`](crate::Nursery::thread_spawner)).
+    OtherRuntime,
 }
 
 impl fmt::Display for SpawnError {
@@ -181,6 +189,9 @@ impl fmt::Display for SpawnError {
             Self::Ledger(error) => error.fmt(f),
             Self::Quota(error) => error.fmt(f),
             Self::Rate(error) => error.fmt(f),
+            Self::OtherRuntime => f.write_str(
+                "the nursery is of another runtime than the task; spawn from a task of that one, or by a ThreadSpawner",
+            ),
         }
     }
 }
@@ -192,6 +203,12 @@ impl fmt::Display for ThreadError {
         match self {
             Self::OutOfRange(n) => write!(f, "there is no thread {n}; raise FairTaskSettings::threads"),
             Self::Taken(n) => write!(f, "thread {n} is a task that has not ended; join it first"),
+            Self::NotToChoose(n) => {
+                write!(
+                    f,
+                    "only the host and the root task of a run make a task thread {n}; leave the number out"
+                )
+            }
             Self::NoneFree => {
                 f.write_str("every thread is a task that has not ended; raise FairTaskSettings::threads")
             }

@@ -19,7 +19,8 @@ pub trait EventLoop: Any + Debug + Send + Sync + RefUnwindSafe {
     /// to be done and does not wait. It may return early. The worker's thread calls it.
     fn wait(&self, timeout: Option<Duration>);
 
-    /// Ends a wait, or the next one if there is none now. Any thread calls it, and so may what the loop runs. It must not block.
+    /// Ends a wait, or the next one if there is none now. Any thread calls it, and so may what the loop runs. It must not block, and must
+    /// not use the runtime. If it panics, only the panic hook hears of it.
     fn wake(&self);
 }
 
@@ -67,4 +68,10 @@ impl Drop for OffWorker<'_> {
 pub(crate) fn wait_in(event_loop: &dyn EventLoop, worker: &Worker, timeout: Option<Duration>) {
     let _off_worker = OffWorker::begin(worker);
     let _ = tell_subscriber(|| event_loop.wait(timeout));
+}
+
+/// Ends a wait in the loop. Whoever makes work known calls this, in the middle of anything and with a lock held: no task is current
+/// meanwhile, so that nothing can switch away.
+pub(crate) fn wake(event_loop: &dyn EventLoop) {
+    let _ = tell_subscriber(|| event_loop.wake());
 }

@@ -245,11 +245,13 @@ impl Inner {
         }
         let cores = self.lease_cores()?;
         let state = Arc::<State>::default();
-        // It may end at once: whoever ends it waits until it is known here.
+        // It may end at once: whoever ends it waits until it is known here. The callback of one that is refused goes after the lock:
+        // its destructor is the host's.
+        let mut on_end = Some(on_end);
         let granted = self.leases.with(|all| {
             let granted = cores.grant_lease(&wish, self.lease_now());
             if let Some((Ok(lease), _)) = granted {
-                all.push(Watched { lease, state: state.clone(), on_end });
+                all.push(Watched { lease, state: state.clone(), on_end: on_end.take().flatten() });
             }
             granted
         });

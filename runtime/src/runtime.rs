@@ -11,7 +11,7 @@ use crate::config::{Config, USUAL_STACKS};
 use crate::context::{Bells, Faults};
 use crate::cx::Cx;
 use crate::error::{ConfigError, SpawnError, TaskError};
-use crate::event_loop::{AttachError, EventLoop};
+use crate::event_loop::{self, AttachError, EventLoop};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::io::readiness::Sides;
@@ -482,7 +482,7 @@ impl Runtime {
         inner.idle_workers.set_outer_bell(Box::new(move || {
             if let Some(inner) = me.upgrade() {
                 match inner.event_loop.get() {
-                    Some(event_loop) => event_loop.wake(),
+                    Some(event_loop) => event_loop::wake(&**event_loop),
                     None => inner.io.readiness.ring(),
                 }
             }

@@ -211,8 +211,9 @@ impl Signals {
 
     fn recv_as(&self, who: &Who<'_>, timeout: Option<Duration>) -> Result<Signal, AcquireError> {
         let Listener::Queue(queue) = &*self.0 else { unreachable!("made by Runtime::signals") };
+        let due_ns = who.due_ns(timeout);
         loop {
-            queue.wait(who, (), WaitReason::Sync, timeout)?;
+            queue.wait(who, (), WaitReason::Sync, who.time_until(due_ns))?;
             let taken = queue.change(|told, _| {
                 let first = (told.0 != 0).then(|| told.0.trailing_zeros() as u8);
                 told.0 &= told.0.wrapping_sub(1);

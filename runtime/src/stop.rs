@@ -4,7 +4,7 @@
 //! where the frames in between are over.
 
 use crate::error::TaskError;
-use crate::task::body::{StopUnwind, discard};
+use crate::task::body::StopUnwind;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -46,11 +46,8 @@ impl Stop {
 impl Drop for Stop {
     /// The reason is gone, or another stop has taken its place.
     fn drop(&mut self) {
-        let Some(payload) = self.0.take() else { return };
-        if payload.is::<StopUnwind>() {
+        if let Some(payload) = self.0.take() {
             StopUnwind::is_over(payload);
-        } else {
-            discard(payload);
         }
     }
 }

@@ -81,6 +81,7 @@ impl<T: Sync> TaskLocal<T> {
 
     /// Runs `f`, to whose [`Cx`] the key has this value. An outer scope of the same key is hidden meanwhile.
     pub fn scope<R>(&'static self, cx: &Cx, value: T, f: impl FnOnce(&Cx) -> R) -> R {
+        cx.probe_stack();
         let scope = Scope { key: self.key(), value: std::ptr::from_ref(&value).cast(), outer: cx.locals() };
         f(&cx.with_locals(&scope))
     }

@@ -119,6 +119,19 @@ impl Who<'_> {
         }
     }
 
+    /// When so much time is over, for a wait that may begin more than once. An ordinary thread's begins once.
+    pub(crate) fn due_ns(&self, timeout: Option<Duration>) -> Option<u64> {
+        let Self::Task(cx) = self else { return None };
+        let ns = u64::try_from(timeout?.as_nanos()).unwrap_or(u64::MAX);
+        Some(cx.rt().timers.now_ns().saturating_add(ns))
+    }
+
+    /// What is left of it.
+    pub(crate) fn time_until(&self, due_ns: Option<u64>) -> Option<Duration> {
+        let Self::Task(cx) = self else { return None };
+        Some(Duration::from_nanos(due_ns?.saturating_sub(cx.rt().timers.now_ns())))
+    }
+
     /// Whose turn it is among `n` equals.
     pub(crate) fn turn_of(&self, n: usize) -> usize {
         match self {

@@ -576,3 +576,32 @@ fn tasks_of_two_runtimes_ask_one_actor_at_once_and_each_has_its_own_rest_back() 
     // What a task that did not wait any more had left went to the root of its own runtime.
     assert_eq!(before - abroad.root_pool().ops, asked_abroad + there);
 }
+
+//= OWN:budget.conserve
+#[test]
+fn what_another_runtime_grants_stays_none_of_this_ones() {
+    let home = runtime(1);
+    let before = home.root_pool();
+    home.run(|cx| {
+        let (address, mailbox) = cx.mailbox::<(), ()>(16, Pool::ZERO).unwrap();
+        cx.nursery(|n| {
+            n.start(move |cx| mailbox.serve(cx, &mut (), |(), _, ()| ()).unwrap()).unwrap();
+            let poor = n.builder().caps(Caps::none()).spawn(move |_| {
+                // Anybody can make one, and says what it has.
+                let own = Config::new(Profile::Cluster).workers(1).build().unwrap();
+                let rich = Pool { ops: 1 << 50, spawn_count: 9, ..Pool::ZERO };
+                own.run(|cx| {
+                    cx.nursery_with(NurseryOptions::new().pool(rich), |_| {
+                        (0..9).for_each(|_| address.tell(cx, (), grant(1 << 40)).unwrap());
+                    })
+                    .unwrap();
+                })
+                .unwrap();
+            });
+            poor.unwrap().join(cx).unwrap();
+        })
+        .unwrap();
+    })
+    .unwrap();
+    assert!(home.root_pool().ops <= before.ops, "{:?}", home.root_pool());
+}

@@ -4,14 +4,15 @@
 #![allow(unsafe_code)]
 
 use mainspring::context::ContextState;
-use mainspring::endpoint::Reply;
+use mainspring::endpoint::{EndpointOptions, Reply, Request};
 use mainspring::{
     Budget, CallRefusal, Capacity, Caps, Config, ContextError, CpuId, Cx, Endpoint, FairTaskSettings, Parker,
-    Policy, Profile, Reservation, Runtime, Schedule, SchedulingContext, Weight, WorkerRecord,
+    Policy, Profile, Refusal, Reservation, Runtime, Schedule, SchedulingContext, Weight, WorkerRecord,
 };
 use mainspring_random::{Random, Stream};
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{DecodeState, Reader, read_record};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -530,4 +531,23 @@ fn random_program(cx: &Cx, workers: usize, seed: u64) {
     })
     .unwrap();
     assert!(contexts.iter().all(|context| place(context) == ContextState::AtRest));
+}
+
+#[test]
+fn what_a_request_says_of_its_timing_may_panic_or_call() {
+    fn panics(_: &u32) -> Request {
+        panic!("no timing")
+    }
+    let runtime = plain(1).build().unwrap();
+    let endpoint = runtime.endpoint_with(EndpointOptions { timing: panics, ..EndpointOptions::default() });
+    runtime
+        .run(|cx| {
+            let refused = catch_unwind(AssertUnwindSafe(|| endpoint.call_timeout(cx, 1, ms(1))));
+            assert!(refused.is_err());
+            // Others do not notice.
+            let nobody: Result<(u32, Reply<u32, ()>), _> = endpoint.receive_timeout(cx, ms(1));
+            assert_eq!(nobody.unwrap_err(), Refusal::TimedOut);
+            endpoint.close();
+        })
+        .unwrap();
 }

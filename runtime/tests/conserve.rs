@@ -1,5 +1,6 @@
 //! Budgets are moved, never made: what the root was given is all that there is below it, and unused budget comes back.
 
+use mainspring::sync::{CancelToken, Stopped};
 use mainspring::{
     Budget, BudgetError, Caps, Component, Config, Cx, Exhaustion, NurseryOptions, Pool, Profile,
     RechargeError, Runtime, SpawnError, TaskError, TaskState, Unpayable,
@@ -434,4 +435,33 @@ fn refunds_do_not_keep_a_worker_from_its_other_tasks() {
             .unwrap();
         })
         .unwrap();
+}
+
+//= OWN:budget.conserve
+#[test]
+fn memory_that_is_charged_when_a_stop_comes_is_paid_back() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let left = runtime.run(|cx| {
+        cx.nursery(|n| {
+            let budget = Budget { ops: 1000, memory: 64, ..Budget::ZERO };
+            let child = n.builder().budget(budget).spawn(|cx| {
+                let stop = CancelToken::new();
+                // The last of it is charged, so that the charge itself finds the stop.
+                let stopped = cx.until(&stop, |cx| {
+                    stop.cancel();
+                    cx.try_vec::<u8>(64).map(drop)
+                });
+                assert_eq!(stopped.unwrap_err(), Stopped::Cancelled);
+                let stop = CancelToken::new();
+                let stopped = cx.until(&stop, |cx| {
+                    stop.cancel();
+                    cx.try_box([0_u8; 64]).map(drop)
+                });
+                assert_eq!(stopped.unwrap_err(), Stopped::Cancelled);
+                cx.budget().memory
+            });
+            child.unwrap().join(cx).unwrap()
+        })
+    });
+    assert_eq!(left.unwrap().unwrap(), 64);
 }

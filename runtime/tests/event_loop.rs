@@ -288,3 +288,34 @@ fn a_job_may_drop_the_runtime_that_drives_it() {
     go.send(()).expect("the job waits");
     heard.recv_timeout(HANGS).expect("the drop does not wait for itself");
 }
+
+/// Does what it is for, and then panics.
+#[derive(Debug, Default)]
+struct Panics(Jobs, AtomicUsize);
+
+impl EventLoop for Panics {
+    fn wait(&self, timeout: Option<Duration>) {
+        self.0.wait(timeout);
+    }
+
+    fn wake(&self) {
+        self.0.wake();
+        self.1.fetch_add(1, Ordering::SeqCst);
+        panic!("it has woken");
+    }
+}
+
+#[test]
+fn a_wake_that_panics_reaches_nobody_who_makes_work_known() {
+    let panics = Arc::new(Panics::default());
+    let config = Config::new(Profile::Cluster).workers(2).event_loop(panics.clone());
+    let runtime = config.build().expect("a runtime");
+    while panics.1.load(Ordering::SeqCst) < 20 {
+        let sum = runtime.run(|cx| {
+            let (one, two) = cx.join(|cx| cx.sleep(Duration::from_micros(50)), |_| ());
+            cx.nursery(|n| n.spawn(|_| 2).expect("a child").join(cx).expect("it returns"))
+                .map(|sum| (one, two, sum))
+        });
+        assert_eq!(sum.expect("it returns").expect("no child fails").2, 2);
+    }
+}

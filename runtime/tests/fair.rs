@@ -4,7 +4,7 @@
 
 use mainspring::{
     Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, FairTaskSettings, LatencyClass, Nanos, Parker,
-    Policy, Profile, Schedule, SpawnError, TaskError, ThreadError, Weight, WorkerRecord,
+    Policy, Pool, Profile, Schedule, SpawnError, TaskError, ThreadError, Weight, WorkerRecord,
 };
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{DecodeState, Outcome, Reader, read_record};
@@ -235,6 +235,14 @@ fn accounts_weights_and_thread_numbers_of_tasks() {
                     .expect("the number is free again")
                     .join(cx)
                     .unwrap();
+                // Leases and policies name tasks by their numbers: a child gives its children none.
+                let pool = Pool { ops: 1000, spawn_count: 2, ..Pool::ZERO };
+                let names = n.builder().pool(pool).spawn(|cx| {
+                    let named = Schedule { thread: Some(3), ..Schedule::default() };
+                    cx.nursery(|n| n.builder().schedule(named).spawn(|_| ()).map(drop).unwrap_err()).unwrap()
+                });
+                let refused = SpawnError::Thread(ThreadError::NotToChoose(3));
+                assert_eq!(names.unwrap().join(cx).unwrap(), refused);
                 for (schedule, error) in [
                     (Schedule { thread: Some(64), ..Schedule::default() }, ThreadError::OutOfRange(64)),
                     (
@@ -269,6 +277,15 @@ fn by_task_and_tenants_or_a_seed_do_not_mix() {
     assert!(matches!(Config::default().fair_by_task(none).build(), Err(ConfigError::Threads(0))));
     let still = FairTaskSettings { quantum: Nanos::ZERO, ..FairTaskSettings::default() };
     assert!(matches!(Config::default().fair_by_task(still).build(), Err(ConfigError::Quantum)));
+    let endless = FairTaskSettings { quantum: Nanos::MAX, ..FairTaskSettings::default() };
+    assert!(matches!(Config::default().fair_by_task(endless).build(), Err(ConfigError::Quantum)));
+    let long = FairTaskSettings { record_bytes: usize::MAX, ..FairTaskSettings::default() };
+    assert!(matches!(
+        Config::default().fair_by_task(long).build(),
+        Err(ConfigError::RecordBytes(usize::MAX))
+    ));
+    let many = FairTaskSettings { contexts: usize::MAX, ..FairTaskSettings::default() };
+    assert!(matches!(Config::default().fair_by_task(many).build(), Err(ConfigError::Threads(_))));
     let stealing = Config::new(Profile::Service).workers(1).build().unwrap();
     let refused = stealing
         .run(|cx| cx.nursery(|n| n.builder().schedule(Schedule::default()).spawn(|_| ()).map(drop)).unwrap());

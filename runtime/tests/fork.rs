@@ -4,6 +4,7 @@ use mainspring::{
     Budget, Capacity, Component, Config, Cx, Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Pool,
     Profile, Runtime, TaskError,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -352,4 +353,45 @@ fn a_stolen_half_of_a_tree_that_has_run_out_is_told_so_and_not_that_it_never_had
     });
     let error = ended.unwrap().expect_err("two were asked for and one was granted").error;
     assert_eq!(error.exhausted(), Some(Component::ChannelOps), "{error}");
+}
+
+/// Panics when it is dropped, with a payload that panics when it is dropped.
+struct PanicsTwice;
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                panic!("the second");
+            }
+        }
+        panic_any(Payload);
+    }
+}
+
+#[test]
+fn a_half_whose_captures_panic_twice_leaves_the_tree_whole() {
+    for workers in [1, 2] {
+        let sum = runtime(workers).run(|cx| {
+            let outer = cx.join(
+                |cx| {
+                    let captured = PanicsTwice;
+                    let half = move |_: &Cx| drop(captured);
+                    let failed = catch_unwind(AssertUnwindSafe(|| {
+                        cx.join(|_| panic!("the first half fails, and the second is not run"), half)
+                    }));
+                    let message = failed.unwrap_err().downcast::<&str>().unwrap();
+                    assert_eq!(*message, "the first half fails, and the second is not run");
+                    // What the task uses now comes from the tree of the outer join.
+                    (0..100)
+                        .map(|_| cx.nursery(|n| n.spawn(|_| 1).unwrap().join(cx).unwrap()).unwrap())
+                        .sum::<u32>()
+                },
+                |_| 1,
+            );
+            outer.0 + outer.1
+        });
+        assert_eq!(sum.unwrap(), 101, "{workers} workers");
+    }
 }

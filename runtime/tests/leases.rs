@@ -10,6 +10,7 @@ use mainspring::{
 use mainspring_random::{Random, Stream};
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{DecodeState, Outcome, Reader, read_record};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -545,4 +546,20 @@ fn a_task_that_has_started_under_a_lease_stays_on_its_thread() {
             })
             .unwrap();
     }
+}
+
+#[test]
+fn the_callback_of_a_lease_that_is_refused_is_dropped_where_it_may_panic() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("it is dropped");
+        }
+    }
+    let runtime = config(2).build().unwrap();
+    let bomb = Bomb;
+    // All workers are more than a lease can have.
+    let request = LeaseRequest::new(7, CpuSet::first(2)).on_end(move |_| _ = &bomb);
+    assert!(catch_unwind(AssertUnwindSafe(|| runtime.lease(request).map(drop))).is_err());
+    runtime.lease(LeaseRequest::new(7, only(1))).unwrap().release();
 }

@@ -83,16 +83,36 @@ fn by_spawns(cx: &Cx, counts: &Counts, tx: &Sender<u64>) {
     let _ = cx.nursery(|n| deeper(cx, n, counts));
 }
 
+#[allow(unconditional_recursion)]
+fn by_cleanups(cx: &Cx, counts: &Counts, tx: &Sender<u64>) {
+    let _frame = Counted::new(counts);
+    cx.with_cleanup(|cx| by_cleanups(cx, counts, tx), |_| ());
+    black_box(&_frame);
+}
+
+mainspring::task_local! {
+    static LEVEL: u64;
+}
+
+#[allow(unconditional_recursion)]
+fn by_scopes(cx: &Cx, counts: &Counts, tx: &Sender<u64>) {
+    let _frame = Counted::new(counts);
+    LEVEL.scope(cx, 1, |cx| by_scopes(cx, counts, tx));
+    black_box(&_frame);
+}
+
 #[test]
 fn a_task_that_is_low_on_stack_fails_alone_and_drops_what_it_has() {
     type Way = fn(&Cx, &Counts, &Sender<u64>);
-    let ways: [(&str, Way); 6] = [
+    let ways: [(&str, Way); 8] = [
         ("checks", by_checks),
         ("calls", by_calls),
         ("nurseries", by_nurseries),
         ("joins", by_joins),
         ("sends", by_sends),
         ("spawns", by_spawns),
+        ("cleanups", by_cleanups),
+        ("scopes", by_scopes),
     ];
     for (name, way) in ways {
         for workers in [1, 2] {

@@ -500,3 +500,21 @@ fn a_task_that_spawns_into_the_nursery_of_another_gives_the_quota_that_it_has() 
         .unwrap();
     assert!(bound.into_inner() && free.into_inner());
 }
+
+#[test]
+fn a_long_chain_of_parts_is_given_back_on_a_small_stack() {
+    let runtime = config(1).build().unwrap();
+    let rate = Rate::per(PERIOD).limit(Component::Syscalls, 10);
+    let root = runtime.quota(rate).unwrap();
+    runtime
+        .run(|_| {
+            let mut part = root.clone();
+            for _ in 0..10_000 {
+                part = part.share(rate).unwrap();
+            }
+            assert_eq!(root.left().syscalls, 0);
+            drop(part);
+        })
+        .unwrap();
+    assert_eq!(root.left().syscalls, 10);
+}

@@ -1,6 +1,6 @@
 //! Select: which arm is taken, and that no value is lost, whatever ends it.
 
-use mainspring::io::{IoDriver, TcpListener, TcpStream, UdpSocket};
+use mainspring::io::{IoDriver, RuntimeEnded, TcpListener, TcpStream, UdpSocket, UnixDatagram};
 use mainspring::testing::for_seeds;
 use mainspring::{Capacity, Config, Cx, Profile, Receiver, Refusal, Runtime, Select, Sender, TaskError};
 use std::sync::Mutex;
@@ -396,4 +396,99 @@ fn a_select_that_waits_for_a_quiet_socket_ends_with_its_time_and_its_task() {
     let socket = here.run(|cx| UdpSocket::bind(cx, "127.0.0.1:0").unwrap()).unwrap();
     let refused = there.run(|cx| Select::new().readable(&socket, |ready| ready.is_err()).run(cx));
     assert_eq!(refused.unwrap(), Ok(true), "a socket of another runtime is waited for by none");
+}
+
+#[test]
+fn two_arms_may_wait_for_the_end_of_one_child() {
+    for_seeds(0..20, config(2), |cx| {
+        cx.nursery(|n| {
+            let child = n.spawn(|cx| cx.sleep(SOON)).unwrap();
+            let ended = Select::new().ended(&child, || 1).ended(&child, || 2).run(cx).unwrap();
+            assert!(ended == 1 || ended == 2);
+            child.join(cx).unwrap();
+        })
+        .unwrap();
+    });
+    // For an ordinary thread each arm has a word of its own.
+    runtime(1)
+        .nursery(mainspring::NurseryOptions::new(), |n| {
+            let child = n.spawn(|cx| cx.sleep(SOON)).unwrap();
+            Select::new().ended(&child, || 1).ended(&child, || 2).run_blocking();
+            child.wait().unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_another_task_takes_does_not_put_the_end_of_a_select_off() {
+    for driver in [IoDriver::Epoll, IoDriver::Uring] {
+        let Ok(runtime) = config(1).io(driver).build() else { continue };
+        let sent = runtime.run(|cx| {
+            let (to, from) = UnixDatagram::pair(cx).unwrap();
+            let (over, sent) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            cx.nursery(|n| {
+                let (to, from, over, sent) = (&to, &from, &over, &sent);
+                // It is the first in line, and leaves nothing for the select.
+                n.start(move |cx| {
+                    while over.load(Ordering::Relaxed) == 0 {
+                        from.recv_from(cx, &mut [0; 8]).unwrap();
+                    }
+                })
+                .unwrap();
+                n.start(move |cx| {
+                    while over.load(Ordering::Relaxed) == 0 && sent.fetch_add(1, Ordering::Relaxed) < MOST {
+                        to.send(cx, b"x").unwrap();
+                        cx.sleep(SOON);
+                    }
+                    to.send(cx, b"the last").unwrap();
+                })
+                .unwrap();
+                for _ in 0..5 {
+                    cx.sleep(2 * SOON);
+                    let select = Select::new().readable(from, |_| "readable");
+                    // It may come at the moment between a datagram and its receiver.
+                    select.run_timeout(cx, 20 * SOON, || "late").unwrap();
+                }
+                over.store(1, Ordering::Relaxed);
+            })
+            .unwrap();
+            sent.into_inner()
+        });
+        assert!(sent.unwrap() < MOST);
+    }
+}
+
+/// So many datagrams take longer than any timeout here, however slow the host.
+const MOST: usize = 2000;
+
+#[test]
+fn a_socket_whose_runtime_has_ended_refuses_to_be_waited_for() {
+    for driver in [IoDriver::Epoll, IoDriver::Uring] {
+        for ends_meanwhile in [false, true] {
+            let Ok(runtime) = config(1).io(driver).build() else { continue };
+            let (known, unknown) = runtime
+                .run(|cx| {
+                    let known = TcpListener::bind(cx, "127.0.0.1:0").unwrap();
+                    let late = Select::new().readable(&known, |_| "ready").run_timeout(cx, SOON, || "late");
+                    assert_eq!(late, Ok("late"));
+                    (known, TcpListener::bind(cx, "127.0.0.1:0").unwrap())
+                })
+                .unwrap();
+            let refused = |listener: &TcpListener| {
+                let error = Select::new().readable(listener, Result::unwrap_err).run_blocking();
+                assert!(error.get_ref().is_some_and(|inner| inner.is::<RuntimeEnded>()), "{error}");
+            };
+            std::thread::scope(|threads| {
+                if ends_meanwhile {
+                    threads.spawn(|| refused(&known));
+                    std::thread::sleep(SOON);
+                    drop(runtime);
+                } else {
+                    drop(runtime);
+                    refused(&known);
+                }
+                refused(&unknown);
+            });
+        }
+    }
 }

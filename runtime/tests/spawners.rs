@@ -1,10 +1,11 @@
 //! Spawning into a nursery from its children and from threads, ends by signals, and counters.
 
 use mainspring::signal::Signal;
-use mainspring::sync::CancelToken;
+use mainspring::sync::{CancelToken, Notify};
 use mainspring::{
     Budget, Caps, Config, Cx, NurseryOptions, Pool, Profile, Runtime, SpawnError, Spawner, ThreadSpawner,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -261,4 +262,94 @@ fn a_refused_closure_may_spawn_again_when_it_is_dropped() {
             })
             .unwrap();
     }
+}
+
+#[test]
+fn a_nursery_waits_for_what_a_guest_spawns_on_the_way_to_its_spawn() {
+    for seed in 0..20 {
+        let ended = AtomicU64::new(0);
+        let waited_for = runtime(seed).run(|cx| {
+            cx.nursery(|n| {
+                let (spawner, ended) = (n.spawner(), &ended);
+                n.start(move |cx| {
+                    let late = move |cx: &Cx| {
+                        cx.sleep(SETTLED);
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    };
+                    // The options are used for a spawn of its own, and do not come back.
+                    let unwound = catch_unwind(AssertUnwindSafe(|| {
+                        spawner.start_with(
+                            cx,
+                            |builder| {
+                                builder.start(late).unwrap();
+                                panic!("no options")
+                            },
+                            |_| (),
+                        )
+                    }));
+                    assert!(unwound.is_err());
+                })
+                .unwrap();
+                // Open until the guest is through with it.
+                n.await_all(cx);
+            })
+            .unwrap();
+            ended.load(Ordering::Relaxed)
+        });
+        assert_eq!(waited_for.unwrap(), 1, "seed {seed}");
+    }
+}
+
+//= OWN:budget.conserve
+#[test]
+fn what_a_guest_has_given_of_its_right_to_draw_comes_back_to_no_other_task() {
+    let right = Budget { ops: 1000, ..Budget::ZERO };
+    runtime(1)
+        .run(|cx| {
+            let mine = cx.caps().attenuate_budget(right);
+            let left = |cx: &Cx| cx.caps().budget().map(|cap| cap.limit().ops);
+            cx.nursery(|n| {
+                let (spawner, heir, next) = (n.spawner(), Notify::new(), Notify::new());
+                let (heir, next) = (std::sync::Arc::new(heir), std::sync::Arc::new(next));
+                let ends = heir.clone();
+                let guest = n.builder().caps(mine).spawn(move |cx| {
+                    let ends = move |cx: &Cx| ends.notified(cx).unwrap();
+                    spawner.start_with(cx, |builder| builder.caps(mine), ends).unwrap();
+                    left(cx)
+                });
+                assert_eq!(guest.unwrap().join(cx).unwrap(), Some(0), "all of it is given");
+                // Its record is another task's now, which has drawn all of its own right.
+                let goes_on = next.clone();
+                let other = n.builder().caps(mine).spawn(move |cx| {
+                    cx.recharge(right).unwrap();
+                    goes_on.notified(cx).unwrap();
+                    left(cx)
+                });
+                let other = other.unwrap();
+                cx.sleep(SETTLED);
+                heir.notify_one();
+                cx.sleep(SETTLED);
+                next.notify_one();
+                assert_eq!(other.join(cx).unwrap(), Some(0));
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+//= OWN:caps.fork
+#[test]
+fn a_runtime_of_ones_own_is_no_authority_in_another() {
+    let refused = runtime(1).run(|cx| {
+        cx.nursery(|n| {
+            let spawner = n.spawner();
+            let poor = n.builder().caps(Caps::none()).spawn(move |_| {
+                // Anybody can make one, and says what its tasks may do.
+                let own = Config::new(Profile::Cluster).workers(1).build().unwrap();
+                own.run(|cx| spawner.start(cx, |cx| assert!(cx.caps().spawn().is_none()))).unwrap()
+            });
+            poor.unwrap().join(cx).unwrap()
+        })
+    });
+    assert_eq!(refused.unwrap().unwrap(), Err(SpawnError::OtherRuntime));
 }

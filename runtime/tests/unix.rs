@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -196,5 +197,61 @@ fn an_attempt_that_wants_more_than_it_finds_is_made_again() {
         });
         read.unwrap();
         assert_eq!(line, b"a line\n");
+    });
+}
+
+#[test]
+fn several_may_have_one_descriptor_and_one_of_them_may_go() {
+    everywhere(|cx, _, _| {
+        let (one, two) = std::os::unix::net::UnixStream::pair().unwrap();
+        let one = Arc::new(one);
+        let (first, second) = (Ready::new(cx, one.clone()).unwrap(), Ready::new(cx, one.clone()).unwrap());
+        // It learns that there is nothing to read yet.
+        let read = |socket: &Arc<std::os::unix::net::UnixStream>| (&**socket).read(&mut [0; 4]);
+        assert_eq!(second.read_with_timeout(cx, SHORT, read).unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(first);
+        cx.nursery(|n| {
+            let two = &two;
+            n.start(move |cx| {
+                cx.sleep(SHORT);
+                (&*two).write_all(b"news").unwrap();
+            })
+            .unwrap();
+            assert_eq!(second.read_with(cx, read).unwrap(), 4);
+        })
+        .unwrap();
+        drop((second, one));
+        // The next socket with that number is another one.
+        let (near, far) = UnixStream::pair(cx).unwrap();
+        cx.nursery(|n| {
+            n.start(|cx| {
+                cx.sleep(SHORT);
+                far.write_all(cx, b"more").unwrap();
+            })
+            .unwrap();
+            assert_eq!(near.read(cx, &mut [0; 4]).unwrap(), 4);
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn an_attempt_that_is_always_interrupted_gives_way_and_ends() {
+    everywhere(|cx, _, _| {
+        let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
+        let ready = Ready::new(cx, one).unwrap();
+        let never = |_: &_| Err::<(), _>(ErrorKind::Interrupted.into());
+        assert_eq!(ready.read_with_timeout(cx, SHORT, never).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(cx.timeout(SHORT, |cx| ready.read_with(cx, never)).is_err());
+    });
+}
+
+#[test]
+fn a_child_process_that_was_waited_for_can_be_asked_again() {
+    everywhere(|cx, _, _| {
+        let mut child = Command::new("false").spawn().unwrap();
+        let status = wait_child(cx, &mut child).unwrap();
+        assert_eq!(status.code(), Some(1));
+        assert_eq!(wait_child(cx, &mut child).unwrap(), status);
     });
 }

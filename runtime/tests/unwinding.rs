@@ -1,12 +1,12 @@
 //! Unwinding: cancellation and panics. No other task runs on a thread that panics, and a stop cannot be kept from its task.
 
-use mainspring::sync::{AcquireError, Mutex, Semaphore};
+use mainspring::sync::{AcquireError, Mutex, Semaphore, Stopped};
 use mainspring::{
-    AwaitError, BlockingError, Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Parker, Profile,
-    Refusal, Runtime, TaskError,
+    AwaitError, BlockingError, Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Parker, Pool,
+    Profile, Refusal, Runtime, TaskError,
 };
 use std::os::unix::process::ExitStatusExt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -457,4 +457,118 @@ fn a_child_of_another_runtime_can_be_joined() {
         });
         assert!(matches!(ended, Ok(Ok(7))), "{ended:?}");
     }
+}
+
+/// Cancels a task that waits, with this cleanup, and then does `behind`: what became of the task.
+fn cancel_with<T: Send>(
+    runtime: &Runtime,
+    cleanup: impl Fn(&Cx) + Send + Sync,
+    behind: impl FnOnce(&Cx) -> T + Send,
+) -> Result<T, TaskError> {
+    let ended = runtime.run(|cx| {
+        let child = |cx: &Cx| {
+            let stopped = catch_unwind(AssertUnwindSafe(|| {
+                cx.with_cleanup(|cx| cx.sleep(Duration::MAX), |cx| cleanup(cx));
+            }));
+            // What it ended by is forgotten.
+            std::mem::forget(stopped);
+            behind(cx)
+        };
+        cx.nursery(|n| {
+            // For the nurseries that it opens.
+            let pool = Pool { ops: 10_000, spawn_count: 4, ..Pool::ZERO };
+            let child = n.builder().pool(pool).spawn(child).unwrap();
+            cx.sleep(Duration::from_millis(1));
+            child.cancel();
+            child.join(cx)
+        })
+    });
+    ended.unwrap().unwrap()
+}
+
+#[test]
+fn a_cleanup_that_panics_with_what_panics_when_dropped_hides_the_task_from_no_stop() {
+    let ended = cancel_with(
+        &runtime(1),
+        |_| panic_any(OnDrop(|| panic!("once more"))),
+        |cx| (0..100).for_each(|_| cx.yield_now()),
+    );
+    assert!(matches!(ended, Err(TaskError::Cancelled)), "{ended:?}");
+}
+
+#[test]
+fn a_timeout_inside_of_a_cleanup_stops_what_it_is_for_and_the_cleanup_goes_on() {
+    for workers in [1, 2] {
+        let seen = std::sync::Mutex::new(Vec::new());
+        let ended = cancel_with(
+            &runtime(workers),
+            |cx| {
+                let note = |what| seen.lock().unwrap().push(what);
+                note(cx.timeout(Duration::from_millis(1), |cx| cx.sleep(Duration::MAX)));
+                // One inside of another, of which the outer one ends first.
+                note(cx.timeout(Duration::from_millis(1), |cx| {
+                    let _inner = cx.timeout(Duration::from_secs(3600), |cx| cx.sleep(Duration::MAX));
+                }));
+                // A child that fails stops the body of its nursery.
+                let failed = cx.nursery(|n| {
+                    n.spawn_try(|_| Err::<(), _>("it fails")).unwrap();
+                    cx.sleep(Duration::MAX);
+                });
+                note(if failed.is_err() { Err(Stopped::Cancelled) } else { Ok(()) });
+                cx.yield_now();
+                note(Ok(()));
+            },
+            |cx| cx.yield_now(),
+        );
+        assert!(matches!(ended, Err(TaskError::Cancelled)), "{ended:?}");
+        let late = Err(Stopped::TimedOut);
+        assert_eq!(seen.into_inner().unwrap(), [late, late, Err(Stopped::Cancelled), Ok(())]);
+    }
+}
+
+#[test]
+fn both_halves_of_a_join_run_in_a_cleanup() {
+    for workers in [1, 3] {
+        let both = std::sync::Mutex::new(None);
+        let half = |cx: &Cx| {
+            cx.yield_now();
+            cx.check();
+            1
+        };
+        let ended = cancel_with(
+            &runtime(workers),
+            |cx| *both.lock().unwrap() = Some(cx.join(half, half)),
+            |cx| cx.yield_now(),
+        );
+        assert!(matches!(ended, Err(TaskError::Cancelled)), "{ended:?}");
+        assert_eq!(both.into_inner().unwrap(), Some((1, 1)));
+    }
+}
+
+//= OWN:budget.conserve
+#[test]
+fn cleanups_inside_of_cleanups_have_no_more_ops_than_one() {
+    /// Uses all that it has, and then what its cleanup has.
+    fn use_up(cx: &Cx, depth: u32, used: &AtomicU32) {
+        let loops = |cx: &Cx| loop {
+            cx.check();
+            used.fetch_add(1, Ordering::Relaxed);
+        };
+        if depth > 0 {
+            cx.with_cleanup(loops, |cx| use_up(cx, depth - 1, used));
+        }
+    }
+    let runtime = Config::new(Profile::Cluster).workers(1).cleanup_ops(1000).build().unwrap();
+    let used = AtomicU32::new(0);
+    runtime
+        .run(|cx| {
+            let cut = NurseryOptions::new().on_exhausted(Exhaustion::Cancel);
+            cx.nursery_with(cut, |n| {
+                let own = Budget { ops: 10, ..Budget::ZERO };
+                n.builder().budget(own).start(|cx| use_up(cx, 10, &used)).unwrap();
+            })
+            .unwrap();
+        })
+        .unwrap();
+    assert!((1000..=1010).contains(&used.load(Ordering::Relaxed)), "{used:?}");
 }

@@ -109,6 +109,7 @@ impl Cx {
     /// the task's again when it returns. What is brought back later goes to the root pool, and what never is has left the runtime.
     pub fn send_abroad<T>(&self, grant: Pool, f: impl FnOnce(&Abroad) -> T) -> Result<T, Unpayable> {
         calls::count(self);
+        self.probe_stack();
         let source = take_for_message(self, &grant)?;
         let state = Mutex::new(State { out: grant, back: Pool::ZERO, waits: true });
         let waits =
@@ -125,6 +126,10 @@ impl Runtime {
     }
 
     /// Puts this much into the root pool.
+    ///
+    /// # Panics
+    ///
+    /// If the root pool cannot hold it: then nothing has changed.
     pub fn deposit(&self, amount: &Pool) {
         calls::count_action();
         put_to_root(self.inner(), amount);

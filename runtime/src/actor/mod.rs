@@ -122,6 +122,14 @@ struct Shared<M, R: Send> {
     memory: Arc<Inner>,
 }
 
+impl<M, R: Send> Drop for Shared<M, R> {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.replies.last_alarm() {
+            self.memory.timers.remove(alarm);
+        }
+    }
+}
+
 /// Who gets a reply, and what is left of the grant.
 enum ReplyTo<R: Send> {
     Nobody,
@@ -231,7 +239,11 @@ impl<M, R: Send> Drop for Envelope<M, R> {
 
 fn put_to_root(rt: &Inner, pool: &Pool) {
     if *pool != Pool::ZERO {
-        rt.pool.lock().expect("no panic while it is held").put(pool);
+        let put = {
+            let mut root = rt.pool.lock().expect("no panic while it is held");
+            root.plus(pool).map(|sum| *root = sum)
+        };
+        put.expect("the root pool can hold it");
     }
 }
 

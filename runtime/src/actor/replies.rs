@@ -303,8 +303,14 @@ impl<M, R: Send> Replies<M, R> {
         self.lock(Some(cx.task().worker())).take(id)
     }
 
+    /// Nobody asks any more: the timer that has stayed.
+    pub(super) fn last_alarm(&self) -> Option<TimerKey> {
+        self.lock(here()).alarm.take().map(|alarm| alarm.key)
+    }
+
     /// The sender goes: with the letter and the reply, if that has come.
     pub(super) fn abandon(&self, cx: &Cx, id: SlotId) -> Option<Box<Letter<M, R>>> {
+        self.let_alarm_go(cx);
         let mut inside = self.lock(Some(cx.task().worker()));
         let filled = inside.take(id);
         if filled.is_none() {
@@ -330,4 +336,26 @@ impl<M, R: Send> Replies<M, R> {
 fn here<'a>() -> Option<&'a Worker> {
     // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
     unsafe { worker::current().as_ref() }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{Config, Pool, Profile};
+    use std::time::Duration;
+
+    #[test]
+    fn a_mailbox_that_is_gone_leaves_no_timer() {
+        let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+        let grant = Pool { ops: 1, spawn_count: 1, ..Pool::ZERO };
+        let asked = runtime.run(|cx| {
+            let (address, mailbox) = cx.mailbox::<(), ()>(4, Pool::ZERO).unwrap();
+            cx.nursery(|n| {
+                n.start(move |cx| mailbox.serve(cx, &mut (), |(), _, ()| ()).unwrap()).unwrap();
+                address.ask_timeout(cx, (), grant, Duration::from_secs(3600)).unwrap();
+                drop(address);
+            })
+        });
+        asked.unwrap().unwrap();
+        assert!(!runtime.inner().timers.has_entries());
+    }
 }

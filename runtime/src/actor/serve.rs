@@ -216,7 +216,8 @@ impl<M, R: Send> Envelope<M, R> {
     #[inline]
     fn leave_rest(&mut self, actor: &Task) {
         let letter = self.letter();
-        if matches!(letter.to, ReplyTo::Nobody) {
+        // What another runtime has granted is none of this one's.
+        if matches!(letter.to, ReplyTo::Nobody) && letter.foreign.is_none() {
             actor.nursery().put_back(&std::mem::take(&mut letter.grant));
         }
     }

@@ -252,6 +252,7 @@ impl<'a, R> Select<'a, R> {
     fn select(&mut self, who: &Who<'_>, timeout: Option<Duration>) -> Result<R, Without> {
         let mut by_address: Vec<usize> = (0..self.arms.len()).collect();
         by_address.sort_by_key(|&arm| self.arms[arm].address());
+        let due_ns = who.due_ns(timeout);
         loop {
             if let Some(result) = self.try_now(who) {
                 return Ok(result);
@@ -263,6 +264,7 @@ impl<'a, R> Select<'a, R> {
             // Two selects that face each other enlist in the same order, so one of them gets to wait and is found.
             let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
             let is_over = || claim.end.is_over() || self.arms.iter().any(|arm| arm.is_ready());
+            let timeout = who.time_until(due_ns);
             let waited = waits.then(|| who.wait_until(is_over, WaitReason::Channel, timeout));
             let taken = if !claim.end.is_over() && claim.withdraw() { None } else { claim.taken() };
             // Each takes its channel's lock: a thread that took an arm has begun to tell it by then.

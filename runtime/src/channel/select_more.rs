@@ -150,13 +150,13 @@ impl<R, F: FnOnce(()) -> R> Arm<R> for EndArm<F> {
 
     fn enlist(&self, who: &Who<'_>, _: &Claim) -> bool {
         let word = who.word();
-        let waits = self.task.join.wait(word) == Waiting::Wait;
-        if waits {
+        if self.task.join.wait(word) == Waiting::Wait {
             self.word.set(word);
-        } else {
-            who.take_back(word);
+            return true;
         }
-        waits
+        who.take_back(word);
+        // Unless the child has ended, another arm of this select waits for the same one, and is woken for both.
+        !self.task.join.is_done()
     }
 
     fn delist(&self, who: &Who<'_>) {

@@ -7,7 +7,6 @@ use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::quota;
 use crate::task::body::StopUnwind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 
 impl Cx {
     /// Opens a nursery: a scope whose tasks may borrow from around it and have all ended when it returns.
@@ -43,9 +42,10 @@ impl Cx {
 
     /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup may wait. It has a small budget:
     /// `Config::cleanup_ops` for all cleanups of the task together, taken from what the task has left and then from its
-    /// nursery's pool. It is cut short when that is used up.
+    /// nursery's pool. It is cut short when that is used up. A timeout or a nursery inside of it stops it as anywhere.
     pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
         calls::count(self);
+        self.probe_stack();
         match catch_unwind(AssertUnwindSafe(|| body(self))) {
             Ok(value) => value,
             Err(payload) => {
@@ -62,6 +62,12 @@ impl Cx {
         if task.has_quota() {
             quota::pause(task);
         }
+        let masked = task.mask.begin_cleanup();
+        if masked.is_set() {
+            // Inside of another cleanup: what that one has left is for both.
+            catch_unwind(AssertUnwindSafe(|| cleanup(self))).unwrap_or_else(StopUnwind::is_over);
+            return task.mask.set(masked);
+        }
         let allowed = nursery.change_ext(task, |ext| *ext.cleanup_ops.get_or_insert(most));
         let before = task.budget();
         let own = before.ops.min(allowed);
@@ -70,10 +76,9 @@ impl Cx {
         task.write_budget(Budget { ops: own, ..before });
         self.give(drawn);
         let had = task.ops_used();
-        let masked = task.masked.swap(true, Ordering::Relaxed);
         // Its own panic or its budget's end changes nothing about how the task ends.
         catch_unwind(AssertUnwindSafe(|| cleanup(self))).unwrap_or_else(StopUnwind::is_over);
-        task.masked.store(masked, Ordering::Relaxed);
+        task.mask.set(masked);
         let used = u32::try_from(task.ops_used().saturating_sub(had)).unwrap_or(u32::MAX);
         nursery.change_ext(task, |ext| ext.cleanup_ops = Some(allowed.saturating_sub(used)));
         let mut after = task.budget();

@@ -43,6 +43,8 @@ struct Inside<Q, A> {
 struct Call<Q, A> {
     /// The task that waits.
     caller: usize,
+    /// What the request says of its timing. Asked before any lock is held: that is the program's code.
+    timing: Request,
     /// If the caller has a context that it can lend.
     loan: OnceLock<CallRef>,
     /// The same as whether `state` is over, without the lock.
@@ -157,12 +159,7 @@ impl<Q, A> Shared<Q, A> {
 
     /// A call waits for a server.
     fn enqueue(&self, inside: &mut Inside<Q, A>, call: &Arc<Call<Q, A>>) {
-        let EndpointOptions { timing, method, .. } = self.options;
-        let request = match &*locked(&call.state) {
-            State::Asked(request) => timing(request),
-            State::Taken | State::Answered(..) | State::Over => Request::default(),
-        };
-        let waiting = Waiting { request, method, payload: call.clone() };
+        let waiting = Waiting { request: call.timing, method: self.options.method, payload: call.clone() };
         if let Err(Full(waiting)) = inside.queue.push(waiting) {
             // As any other list that grows with the tasks that wait.
             inside.queue.grow(inside.queue.len().max(4)).expect("memory for a waiting call");
@@ -201,6 +198,7 @@ impl<Q, A> Shared<Q, A> {
         calls::count(cx);
         let call = Arc::new(Call {
             caller: waiter::task_word(cx.task_ptr()),
+            timing: (self.options.timing)(&request),
             loan: OnceLock::new(),
             is_over: AtomicBool::new(false),
             state: Mutex::new(State::Asked(request)),

@@ -13,6 +13,7 @@ mod purse;
 pub(crate) use purse::Purse;
 
 use crate::budget::Pool;
+use crate::callback;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::nursery::core::NurseryCore;
@@ -137,7 +138,7 @@ impl<B: FnOnce(&Cx) -> R, R> TypedJob<B, R> {
 
     unsafe fn fail(job: *const Job, error: TaskError) {
         // A panic of the destructor is reported to no task. SAFETY: as for `body`.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Self::take(job) })));
+        callback::call(|| drop(unsafe { Self::take(job) }));
         // SAFETY: as for `body`.
         unsafe { *Self::body(job) = JobBody::Result(Err(error)) };
     }
@@ -145,7 +146,7 @@ impl<B: FnOnce(&Cx) -> R, R> TypedJob<B, R> {
     unsafe fn discard(job: *const Job) {
         // SAFETY: as for `body`.
         let result = std::mem::replace(unsafe { Self::body(job) }, JobBody::Running);
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
+        callback::call(|| drop(result));
     }
 
     fn into_result(self) -> Result<R, TaskError> {
@@ -236,7 +237,7 @@ impl Cx {
     /// Runs `a` and `b`, at the same time if another worker is idle, and returns both results. Costs two calls.
     ///
     /// `a` runs here. `b` waits in the worker's deque; if no worker has stolen it when `a` is done, it runs here too, on
-    /// the same stack, with no switch. Without `CapSpawn`, with a quota, or under the fair discipline, both run here.
+    /// the same stack, with no switch. Without `CapSpawn`, with a quota, in a cleanup, or under the fair discipline, both run here.
     ///
     /// Both have the capabilities and the budget of the task, whichever worker runs them. If the task is cancelled, or `a`
     /// fails, a half that another worker runs is told to stop.
@@ -266,8 +267,9 @@ impl Cx {
     {
         self.check_iterations(2);
         self.task().assert_running();
-        if std::thread::panicking() {
-            // A destructor of a task that unwinds could not wait for a thief.
+        if std::thread::panicking() || self.task().mask.is_set() {
+            // A destructor of a task that unwinds could not wait for a thief. And a thief would be stopped by what the task cleans up
+            // after, and has no part in the budget of the cleanup.
             return (a(self), b(self));
         }
         match self.purse() {
@@ -409,11 +411,11 @@ impl Cx {
         // SAFETY: the purse's frame waits for this one.
         let purse = unsafe { &*job.purse };
         purse.pause(task);
-        let masked = task.masked.swap(true, Ordering::Relaxed);
+        let masked = task.mask.begin_wait();
         let mut told = false;
         while !job.latch.is_done() {
             // A later interrupt of this task ends the wait below.
-            if !told && (failed || !masked && task.is_interrupted()) {
+            if !told && (failed || self.is_to_stop(masked)) {
                 told = true;
                 job.interrupt();
             }
@@ -423,7 +425,7 @@ impl Cx {
             self.worker_to_leave().block(task, WaitReason::Join);
             let _ = job.latch.stop_waiting(word);
         }
-        task.masked.store(masked, Ordering::Relaxed);
+        task.mask.set(masked);
         purse.resume();
         // What it used was drawn from what was granted to this task.
         add(task, job.used.get());

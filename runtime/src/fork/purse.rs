@@ -68,7 +68,7 @@ impl Purse {
     /// A task of the tree is about to wait for something else than budget.
     pub(crate) fn pause(&self, task: &Task) {
         // What it has while it cleans up is not the tree's.
-        let lent = if task.masked.load(Ordering::Relaxed) { Pool::ZERO } else { Self::take_from(task) };
+        let lent = if task.mask.is_set() { Pool::ZERO } else { Self::take_from(task) };
         {
             let mut inside = self.inside.lock();
             inside.pool.put(&lent);

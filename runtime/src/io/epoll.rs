@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Events that one wait takes at most.
@@ -110,8 +110,8 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd(), changes, key as u64)
     }
 
-    pub(crate) fn delete(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0)
+    pub(crate) fn delete(&self, fd: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
     /// Waits until something is told, the bell rings, or the time is over. Any number of threads may: each change is told to one.

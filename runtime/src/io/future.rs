@@ -173,6 +173,12 @@ impl<S: AsFd> Async<S> {
             calls::count_poll();
             // What is ready by now is told at once: nothing is slept over.
             *ticket = self.sides.register(side, waiter::future_word(context.waker()));
+            if let Err(error) = self.memory.io.readiness.is_asked() {
+                if let Some(ticket) = ticket.take() {
+                    self.sides.unregister(side, ticket);
+                }
+                return Poll::Ready(Err(error));
+            }
             if ticket.is_some() {
                 return Poll::Pending;
             }
@@ -224,7 +230,7 @@ impl<S: AsFd> Drop for Async<S> {
                 self.sides.unregister(side, ticket);
             }
         }
-        self.memory.io.readiness.forget(&self.socket);
+        self.memory.io.readiness.forget(&self.sides);
     }
 }
 

@@ -74,6 +74,20 @@ impl fmt::Display for OtherRuntime {
 
 impl std::error::Error for OtherRuntime {}
 
+/// The runtime that a socket was made in has ended: what is waited for would never be told. Inside of the [`std::io::Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuntimeEnded;
+
+impl fmt::Display for RuntimeEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the runtime of the socket has ended; take the socket out of it with into_std before that",
+        )
+    }
+}
+
+impl std::error::Error for RuntimeEnded {}
+
 /// Something the driver knows; forgotten before it is closed.
 #[derive(Debug)]
 struct Source<S: AsFd> {
@@ -115,7 +129,7 @@ impl<S: AsFd> Source<S> {
             return Ok(sides);
         }
         let added = self.memory.know_socket(&self.socket)?;
-        Ok(self.sides.get_or_init(|| added))
+        Ok(keep_sides(&self.sides, added, &self.memory))
     }
 
     /// Begins an operation: the ring to hand it to, once it is paid for; `None` if it is to be tried.
@@ -141,7 +155,14 @@ impl<S: AsFd> Source<S> {
             let seen = sides.of(side).seen();
             match attempt(&self.socket) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => sides.used_up(side, seen),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    // An attempt of the program's own may say so for ever.
+                    calls::count(cx);
+                    if alarm.is_over() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    continue;
+                }
                 result => {
                     sides.pass_on(side);
                     return result;
@@ -169,6 +190,14 @@ impl<S: AsFd> Source<S> {
     }
 }
 
+/// Keeps what was made known, unless another thread was faster.
+fn keep_sides<'a>(place: &'a OnceLock<Arc<Sides>>, added: Arc<Sides>, rt: &Inner) -> &'a Sides {
+    if let Err(added) = place.set(added) {
+        rt.io.readiness.forget(&added);
+    }
+    place.get().expect("set above, or by another thread")
+}
+
 /// A registration of a task that may be cancelled.
 struct InLine<'a> {
     sides: &'a Sides,
@@ -191,8 +220,8 @@ impl Drop for InLine<'_> {
 
 impl<S: AsFd> Drop for Source<S> {
     fn drop(&mut self) {
-        if self.sides.get().is_some() {
-            self.memory.io.readiness.forget(&self.socket);
+        if let Some(sides) = self.sides.get() {
+            self.memory.io.readiness.forget(sides);
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::readiness::{Side, Sides};
 use super::{
     OtherRuntime, Ready, Source, Stream, StreamSocket, TcpListener, UdpSocket, UnixDatagram, UnixListener,
+    keep_sides,
 };
 use crate::runtime::Inner;
 use crate::waiter;
@@ -100,10 +101,17 @@ impl Polled<'_> {
             Some(sides) => sides,
             None => {
                 let added = self.rt.know_socket(&self.fd).inspect_err(|_| waiter::take_back(word))?;
-                self.sides.get_or_init(|| added)
+                keep_sides(self.sides, added, self.rt)
             }
         };
-        Ok(sides.register(side, word))
+        let ticket = sides.register(side, word);
+        if let Err(error) = self.rt.io.readiness.is_asked() {
+            if let Some(ticket) = ticket {
+                sides.unregister(side, ticket);
+            }
+            return Err(error);
+        }
+        Ok(ticket)
     }
 
     /// Whether the driver has yet to use a registration.

@@ -6,13 +6,14 @@
 //! Who asks the kernel: one worker that has nothing to do waits outside (`protocol/sleep.rs`). While all of them are busy, they
 //! look now and then, and so does the monitor. A runtime without a monitor has a thread for it.
 
+use super::RuntimeEnded;
 pub(crate) use super::epoll::Events;
 use super::epoll::{Epoll, Event};
 use crate::protocol::ready_side::{ReadySide, Registered, Seen, TakenBack, Told};
 use crate::waiter;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -26,8 +27,10 @@ pub(crate) enum Side {
 }
 
 /// What is known of a socket, and who waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sides {
+    /// The descriptor that it was made known by.
+    fd: RawFd,
     read: ReadySide,
     write: ReadySide,
 }
@@ -38,6 +41,12 @@ impl Sides {
             Side::Read => &self.read,
             Side::Write => &self.write,
         }
+    }
+
+    /// Everybody looks once more.
+    fn tell_all(&self, woken: &mut Vec<usize>) {
+        woken.extend(self.read.tell(Told::ReadyForMore));
+        woken.extend(self.write.tell(Told::ReadyForMore));
     }
 
     /// What the kernel told: who is to be woken is added to `woken`.
@@ -98,6 +107,16 @@ pub(crate) struct Driver {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Workers and the monitor ask the kernel. Else a thread does.
     by_workers: AtomicBool,
+    /// Nobody asks the kernel any more.
+    has_ended: AtomicBool,
+}
+
+/// A socket that the kernel tells of.
+#[derive(Debug)]
+struct Known {
+    sides: Arc<Sides>,
+    /// How many have it: several may share a descriptor.
+    users: usize,
 }
 
 #[derive(Debug)]
@@ -105,7 +124,7 @@ struct Running {
     epoll: Epoll,
     /// By descriptor. A socket leaves it before its descriptor is closed, so a late event finds none, or that of another socket,
     /// which then makes one attempt for nothing.
-    sockets: Mutex<HashMap<usize, Arc<Sides>>>,
+    sockets: Mutex<HashMap<usize, Known>>,
     /// A worker waits outside, or the thread does.
     is_attended: AtomicBool,
     /// When the kernel was last asked.
@@ -138,7 +157,13 @@ impl Drop for Attendant<'_> {
 
 impl Driver {
     pub(crate) fn new(by_workers: bool) -> Self {
-        Self { running: OnceLock::new(), thread: Mutex::default(), by_workers: AtomicBool::new(by_workers) }
+        let by_workers = AtomicBool::new(by_workers);
+        Self {
+            running: OnceLock::new(),
+            thread: Mutex::default(),
+            by_workers,
+            has_ended: AtomicBool::new(false),
+        }
     }
 
     /// True if this call has started it.
@@ -147,6 +172,7 @@ impl Driver {
             return Ok((running, false));
         }
         let mut thread = self.thread.lock().expect("no panic while it is held");
+        self.is_asked()?;
         let is_first = self.running.get().is_none();
         if is_first {
             // It changes under the lock alone.
@@ -232,37 +258,60 @@ impl Driver {
         }
     }
 
-    /// Makes a socket known, if it is not. It must be forgotten before it is closed. True if it is the first of the runtime: then
-    /// a worker that sleeps has to wait outside.
+    /// Makes a socket known, if it is not. It must be forgotten before it is closed, as often as it was made known. True if it is the
+    /// first of the runtime: then a worker that sleeps has to wait outside.
     pub(crate) fn add(&self, socket: &impl AsFd) -> io::Result<(Arc<Sides>, bool)> {
         let (running, is_first) = self.start()?;
         let fd = socket.as_fd();
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
-        if let Some(known) = sockets.get(&key(fd)) {
-            return Ok((known.clone(), is_first));
+        if let Some(known) = sockets.get_mut(&key(fd)) {
+            known.users += 1;
+            return Ok((known.sides.clone(), is_first));
         }
-        let sides = Arc::<Sides>::default();
+        let sides =
+            Arc::new(Sides { fd: fd.as_raw_fd(), read: ReadySide::default(), write: ReadySide::default() });
         running.epoll.add(fd, key(fd))?;
-        sockets.insert(key(fd), sides.clone());
+        sockets.insert(key(fd), Known { sides: sides.clone(), users: 1 });
         Ok((sides, is_first))
     }
 
-    /// Forgets a socket that is about to be closed.
-    pub(crate) fn forget(&self, socket: &impl AsFd) {
+    /// One of those that have a socket has it no more. The last is about to close it.
+    pub(crate) fn forget(&self, sides: &Sides) {
         let Some(running) = self.running.get() else { return };
-        let fd = socket.as_fd();
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
-        if sockets.remove(&key(fd)).is_some() {
-            let _ = running.epoll.delete(fd);
+        // Not by asking the socket again: what it answers may be the program's own code.
+        let key = sides.fd as usize;
+        let Some(known) = sockets.get_mut(&key).filter(|known| std::ptr::eq(&*known.sides, sides)) else {
+            return;
+        };
+        known.users -= 1;
+        if known.users == 0 {
+            sockets.remove(&key);
+            let _ = running.epoll.delete(sides.fd);
         }
     }
 
-    /// Ends the thread, if there is one, before the tasks that it could wake are gone.
+    /// Refused if the runtime has ended: what is waited for would never be told.
+    pub(crate) fn is_asked(&self) -> io::Result<()> {
+        if self.has_ended.load(Ordering::SeqCst) { Err(io::Error::other(RuntimeEnded)) } else { Ok(()) }
+    }
+
+    /// Ends the thread, if there is one, before the tasks that it could wake are gone. Others that wait for a socket of the runtime, as
+    /// threads or in futures, are told.
     pub(crate) fn close(&self) {
+        let mut woken = Vec::new();
+        {
+            let _starting = self.thread.lock().expect("no panic while it is held");
+            // SeqCst, and before they are told: whoever gets in line afterwards looks for it then.
+            self.has_ended.store(true, Ordering::SeqCst);
+        }
         if let Some(running) = self.running.get() {
             running.closed.store(true, Ordering::SeqCst);
             running.epoll.ring();
+            let sockets = running.sockets.lock().expect("no panic while it is held");
+            sockets.values().for_each(|known| known.sides.tell_all(&mut woken));
         }
+        woken.into_iter().for_each(waiter::wake);
         if let Some(thread) = self.thread.lock().expect("no panic while it is held").take() {
             let _ = thread.join();
         }
@@ -304,8 +353,8 @@ impl Running {
         {
             let sockets = self.sockets.lock().expect("no panic while it is held");
             for event in events.iter() {
-                if let Some(sides) = sockets.get(&event.key) {
-                    sides.tell(event, &mut woken);
+                if let Some(known) = sockets.get(&event.key) {
+                    known.sides.tell(event, &mut woken);
                 }
             }
         }

@@ -70,10 +70,14 @@ impl<S: AsFd> AsFd for Ready<S> {
     }
 }
 
-/// Waits for a child process to end; only this task waits. Costs two ops and two system calls. A task that is cancelled leaves the child
-/// as it is.
+/// Waits for a child process to end; only this task waits. Costs two ops and two system calls, or one of each if the child has ended. A
+/// task that is cancelled leaves the child as it is.
 pub fn wait_child(cx: &Cx, child: &mut Child) -> io::Result<ExitStatus> {
     super::charge(cx)?;
+    // One that was waited for before has no number any more.
+    if let Some(status) = child.try_wait()? {
+        return Ok(status);
+    }
     let ended = Ready::adopt(cx, pidfd(child)?)?;
     ended.read_with(cx, |_| child.try_wait()?.ok_or(ErrorKind::WouldBlock.into()))
 }

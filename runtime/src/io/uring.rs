@@ -164,11 +164,11 @@ impl Uring {
             let cancel = opcode::AsyncCancel::new(name).build().user_data(NOBODY);
             // SAFETY: it points to nothing, it only names.
             unsafe { self.shared.submit(&cancel, operation.waiter) };
-            let masked = cx.task().masked.swap(true, Ordering::Relaxed);
+            let masked = cx.task().mask.begin_wait();
             while operation.done.load(Ordering::Acquire) == 0 {
                 cx.block(WaitReason::Io);
             }
-            cx.task().masked.store(masked, Ordering::Relaxed);
+            cx.task().mask.set(masked);
             return Some(gives_up);
         }
         None

@@ -1,6 +1,7 @@
 //! A spawn with options: what it asks for is paid and claimed, or nothing is taken.
 #![allow(unsafe_code)]
 
+use super::spawner::Counted;
 use super::state::NurseryState;
 use super::{Handle, Nursery, Priority};
 use crate::budget::{Budget, Component, Pool};
@@ -84,7 +85,8 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     }
 
     /// What the child may do: at most what the nursery's children may. What it gets of a `CapBudget`'s limit leaves the
-    /// spawner's own, and comes back when the child ends, less what it has drawn.
+    /// spawner's own, and comes back when the child ends, less what it has drawn. It does not come back to a task that spawns by a
+    /// [`Spawner`](crate::Spawner), which may have ended by then.
     pub fn caps(mut self, caps: Caps) -> Self {
         let most = self
             .nursery
@@ -173,15 +175,6 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     where
         F: FnOnce(&Cx) + Send + 'scope,
     {
-        self.start_then(f, || ())
-    }
-
-    /// As [`SpawnBuilder::start`]. `then` is called when the child is spawned, before its spawner may be stopped.
-    #[cfg_attr(feature = "console", track_caller)]
-    pub(super) fn start_then<F>(self, f: F, then: impl FnOnce()) -> Result<(), SpawnError>
-    where
-        F: FnOnce(&Cx) + Send + 'scope,
-    {
         let body = move |cx: &Cx| {
             f(cx);
             Ok(())
@@ -189,7 +182,6 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         let nursery = self.nursery;
         // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
         self.publish(false, |task| unsafe { body::put_closure(task, body) })?;
-        then();
         nursery.pay_for_spawn();
         Ok(())
     }
@@ -287,7 +279,8 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         let Some(held) = ext.caps.as_mut().filter(|held| held.caps().budget().is_some()) else { return };
         let account = Cx::new(owner).account();
         owner.nursery().change_ext(&account, |spawner| held.paid_by(&mut spawner.caps));
-        ext.caps_from = Some(account);
+        // A guest may end before the child does, and its record is another task's then.
+        ext.caps_from = self.nursery.guest.is_none().then_some(account);
     }
 
     /// A child that was joined may not have reported to the nursery yet: gives it a few turns. True if there is room then.
@@ -412,6 +405,8 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             owner.probe_stack();
         }
         let (nursery, core) = (self.nursery, self.nursery.core);
+        // Here and not where the builder is made: what its holder does with the builder may unwind, or spawn more than once.
+        let counted = nursery.guest.is_some().then(|| Counted::begin(core)).transpose()?;
         let paid = self
             .admit()
             .or_else(|error| {
@@ -456,6 +451,9 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
+        if let Some(counted) = counted {
+            counted.spawned();
+        }
         match claim.thread {
             Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default(), claim.context),
             None => nursery.queue(task, self.priority),

@@ -72,6 +72,8 @@ pub(crate) struct NurseryCore {
     /// What its pool lacks is taken from the root pool: it is the nursery of a run, or one that a root task has opened without a
     /// pool of its own.
     pub(crate) draws_on_root: bool,
+    /// How many cleanups its owner was in when it opened it. Its failure stops what the owner does in the last of them.
+    pub(crate) cleanups: u8,
     /// It has no pool and no children, and only bounds what its owner does: what the owner opens inside of it takes its pool
     /// from around it.
     pub(crate) is_transparent: bool,
@@ -147,6 +149,8 @@ impl NurseryCore {
             isolates: false,
             is_run: false,
             draws_on_root: false,
+            // SAFETY: null, or the task that opens it.
+            cleanups: unsafe { owner.as_ref() }.map_or(0, |owner| owner.mask.get().cleanups()),
             is_transparent: false,
             pool: Claimable::new(pool),
             hunger: Hunger::new(),

@@ -23,8 +23,8 @@ pub use join_set::JoinSet;
 pub use open::{Canceller, OpenNursery};
 use scope::await_children_blocking;
 pub(crate) use scope::{
-    Source, await_children, fails_around, give_back, host_nursery, interruptible, prepaid, take_for_message,
-    task_nursery,
+    Source, await_children, fails_around, fails_in_cleanup, give_back, host_nursery, interruptible, prepaid,
+    take_for_message, task_nursery,
 };
 pub use spawner::{Spawner, ThreadSpawner};
 

@@ -33,6 +33,18 @@ pub(crate) fn fails_around(mut core: *const NurseryCore) -> bool {
     false
 }
 
+/// As [`fails_around`], of the nurseries that were opened in the innermost of so many cleanups.
+pub(crate) fn fails_in_cleanup(mut core: *const NurseryCore, cleanups: u8) -> bool {
+    // SAFETY: as there.
+    while let Some(around) = unsafe { core.as_ref() }.filter(|around| around.cleanups == cleanups) {
+        if around.has_failed() {
+            return true;
+        }
+        core = around.outer;
+    }
+    false
+}
+
 /// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body. What is
 /// left of the pool goes back first: a result that is not handed on is dropped here, and its destructor may panic.
 fn outcome<R>(
@@ -134,7 +146,8 @@ fn conclude_with<R>(
 ) -> std::thread::Result<Result<R, NurseryError>> {
     let task = cx.task();
     task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
-    let interrupted = core.has_failed() && !task.is_cancelled();
+    // A cleanup hears nothing of the cancellation that it is for.
+    let interrupted = core.has_failed() && (core.cleanups > 0 || !task.is_cancelled());
     outcome(core, body, interrupted, put)
 }
 
@@ -349,17 +362,17 @@ pub(super) fn top_up(core: &NurseryCore, owner: Option<TaskPtr>, amount: &Pool) 
 /// Blocks the task until all children have ended. A cancelled owner cancels its nursery and goes on waiting.
 pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     let task = cx.task();
-    let was_masked = task.masked.load(Ordering::Relaxed);
+    let masked = task.mask.get();
     core.owner_awaits(true);
     while core.wait_group.wait(task_word(cx.task_ptr())) {
         if cx.must_stop() {
             core.cancel(None);
             // The children are told; until they have ended there is nothing to acknowledge.
-            task.masked.store(true, Ordering::Relaxed);
+            let _ = task.mask.begin_wait();
         }
         cx.block(WaitReason::NurseryAwait);
     }
-    task.masked.store(was_masked, Ordering::Relaxed);
+    task.mask.set(masked);
     core.owner_awaits(false);
 }
 

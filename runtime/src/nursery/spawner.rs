@@ -63,7 +63,22 @@ impl fmt::Debug for ThreadSpawner<'_> {
 }
 
 /// A child that is counted and not yet spawned.
-struct Counted<'a>(&'a NurseryCore);
+pub(super) struct Counted<'a>(&'a NurseryCore);
+
+impl<'a> Counted<'a> {
+    pub(super) fn begin(core: &'a NurseryCore) -> Result<Self, SpawnError> {
+        if core.wait_group.add_guest(|_| core.state() == NurseryState::Open) {
+            Ok(Self(core))
+        } else {
+            Err(SpawnError::NurseryNotActive)
+        }
+    }
+
+    /// Others may run the child from here on: its end counts it out.
+    pub(super) fn spawned(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
@@ -107,9 +122,11 @@ impl<'scope> Spawner<'scope> {
         if mine.spawn().is_none() {
             return Err(SpawnError::NotPermitted);
         }
-        // A task of another runtime is to this one as a thread is.
-        let owner = std::ptr::eq(cx.rt(), self.core.rt()).then(|| cx.task_ptr());
-        let nursery = Nursery { guest: Some(mine), ..Nursery::of(self.core, owner) };
+        // Whoever makes a runtime chooses what its tasks may do there. That is no authority here.
+        if !std::ptr::eq(cx.rt(), self.core.rt()) {
+            return Err(SpawnError::OtherRuntime);
+        }
+        let nursery = Nursery { guest: Some(mine), ..Nursery::of(self.core, Some(cx.task_ptr())) };
         self.spawn_as(&nursery, mine, options, f)
     }
 
@@ -121,11 +138,7 @@ impl<'scope> Spawner<'scope> {
         options: impl for<'n> FnOnce(SpawnBuilder<'n, 'scope, 'scope>) -> SpawnBuilder<'n, 'scope, 'scope>,
         f: impl FnOnce(&Cx) + Send + 'scope,
     ) -> Result<(), SpawnError> {
-        if !self.core.wait_group.add_guest(|_| self.core.state() == NurseryState::Open) {
-            return Err(SpawnError::NurseryNotActive);
-        }
-        let counted = Counted(self.core);
-        options(nursery.builder().caps(Held::usual(&most))).start_then(f, || std::mem::forget(counted))
+        options(nursery.builder().caps(Held::usual(&most))).start(f)
     }
 }
 

@@ -10,7 +10,6 @@ use crate::error::{BudgetError, TaskError};
 use crate::task::{Task, WaitReason};
 use crate::time::timers::Fire;
 use crate::waiter;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A slice is at least this part of the burst, so that tasks that are throttled do not wake for each op.
@@ -175,7 +174,7 @@ impl Cx {
             return most;
         }
         let mut owed = change(task, |own| own.settle(task.ops_used()));
-        let cleans_up = task.masked.load(Ordering::Relaxed);
+        let cleans_up = task.mask.is_set();
         if !waits || cleans_up {
             quota.0.settle(Component::Ops, 0, owed);
             return if cleans_up { most } else { self.hold(quota.take_ops_at_hand(most.into())) };
@@ -269,7 +268,7 @@ impl Cx {
     /// Pays `n` of a component other than ops to the task's quota, if it has one: waits for it, or is refused.
     pub(crate) fn pay_rate(&self, component: Component, n: u64) -> Result<(), BudgetError> {
         let Some(quota) = quota_of(self.task()) else { return Ok(()) };
-        if self.task().masked.load(Ordering::Relaxed) || std::thread::panicking() {
+        if self.task().mask.is_set() || std::thread::panicking() {
             quota.0.settle(component, 0, n);
             return Ok(());
         }

@@ -285,10 +285,10 @@ impl Quota {
     }
 }
 
-impl Drop for Shared {
-    /// Nothing of it is held any more: the whole has it back.
-    fn drop(&mut self) {
-        let Some(above) = self.above.take() else { return };
+impl Shared {
+    /// Nothing of it is held any more: the whole, if it was carved out of one, has it back.
+    fn give_back(&mut self) -> Option<Quota> {
+        let above = self.above.take()?;
         let mine = self.state.get_mut().expect("no panic while it is held");
         mine.refill(self.clock.now_ns(), self.period_ns);
         let mut whole = above.state();
@@ -297,9 +297,21 @@ impl Drop for Shared {
                 whole.absorb(part);
             }
         }
-        let first: Vec<usize> = whole.buckets.iter().flatten().filter_map(Bucket::first).collect();
+        // Under the lock: a task in line leaves it under the same. This may be any thread, and the task's runtime may go when that task
+        // has ended.
+        whole.buckets.iter().flatten().filter_map(Bucket::first).for_each(crate::waiter::wake);
         drop(whole);
-        first.into_iter().for_each(crate::waiter::wake);
+        Some(above)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut above = self.give_back();
+        // One after the other: a long chain of parts would need a deep stack.
+        while let Some(mut last) = above.and_then(|quota| Arc::into_inner(quota.0)) {
+            above = last.give_back();
+        }
     }
 }
 

@@ -80,6 +80,7 @@ impl StopUnwind {
             stop.error = None;
             stop.task.clear_stopped();
         }
+        discard(payload);
     }
 
     /// Whether the reason for the stop still stands, for the task that runs on this thread.
@@ -88,7 +89,7 @@ impl StopUnwind {
         let worker = unsafe { crate::worker::current().as_ref() };
         let runs = worker.is_some_and(|worker| std::ptr::eq(worker.current.get(), self.task.raw()));
         let is_same = runs && self.task.id.load(Ordering::Relaxed) == self.id;
-        if !is_same || std::thread::panicking() || self.task.masked.load(Ordering::Relaxed) {
+        if !is_same || std::thread::panicking() || self.task.mask.is_set() {
             return false;
         }
         match self.error {

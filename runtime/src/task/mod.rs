@@ -16,11 +16,13 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
+pub(crate) mod mask;
 mod pointer;
 pub(crate) mod slab;
 pub mod state;
 mod wait_reason;
 
+use mask::{Mask, Masked};
 pub(crate) use pointer::{Runnable, TaskPtr, WorkerCell};
 pub use wait_reason::WaitReason;
 
@@ -135,8 +137,8 @@ pub(crate) struct Task {
     pub(crate) exhausted: AtomicU8,
     /// A bit for each component that was ever granted.
     pub(crate) granted: Granted,
-    /// Cancellation is not raised: the task cleans up.
-    pub(crate) masked: AtomicBool,
+    /// What keeps a stop from it.
+    pub(crate) mask: Mask,
     /// In its nursery's list.
     pub(crate) listed: prim::AtomicBool,
     /// A nursery that it has open has failed: what it does inside is over.
@@ -232,7 +234,7 @@ impl Task {
             cancel: prim::AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
             granted: Granted::new(),
-            masked: AtomicBool::new(false),
+            mask: Mask::none(),
             listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
@@ -279,7 +281,7 @@ impl Task {
         self.state.reset(unsafe { (*nursery).rt() }.config.migrates_started_tasks);
         self.cancel.store(false, Ordering::Relaxed);
         self.exhausted.store(0, Ordering::Relaxed);
-        self.masked.store(false, Ordering::Relaxed);
+        self.mask.set(Masked::NOT);
         self.listed.store(false, Ordering::Relaxed);
         self.scope_failed.store(false, Ordering::Relaxed);
         self.nursery.store(nursery.cast_mut(), Ordering::Relaxed);
@@ -321,7 +323,8 @@ impl Task {
 
     #[inline]
     pub(crate) fn ops(&self) -> u32 {
-        self.fuel.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
+        // Another thread may read one of them before the holder moves some to the other, and the other after that.
+        self.fuel.load(Ordering::Relaxed).saturating_add(self.reserve.load(Ordering::Relaxed))
     }
 
     /// Its budget was set by its spawner. The task is not published yet.

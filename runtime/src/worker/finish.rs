@@ -262,7 +262,7 @@ pub(crate) enum Lost {
 /// awaited first, innermost first, since its children may borrow from those frames.
 pub(super) fn bury(task: TaskPtr) -> *const Worker {
     let cx = Cx::new(task);
-    task.masked.store(true, Ordering::Relaxed);
+    let _ = task.mask.begin_wait();
     let error = || if task.lost_to_worker() { TaskError::WorkerPanic } else { TaskError::StackOverflow };
     loop {
         let nursery = task.owned.load(Ordering::Relaxed);

@@ -148,10 +148,8 @@ impl Worker {
         {
             return false;
         }
-        let is_wanted = || {
-            (!may_stay_asleep(task) || task.scope_failed.load(Ordering::SeqCst))
-                && !task.masked.load(Ordering::Relaxed)
-        };
+        let is_wanted =
+            || (!may_stay_asleep(task) || task.scope_failed.load(Ordering::SeqCst)) && !task.mask.is_set();
         if !task.state.wait_inside(&task.home, section, is_wanted) {
             return false;
         }
@@ -261,7 +259,7 @@ impl Worker {
                 if task.state.commit_wait(event, &task.home, &self.section_flag) == Committed::Queue {
                     schedule_back(Runnable::woken(task), self);
                 } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
-                    && !task.masked.load(Ordering::Relaxed)
+                    && !task.mask.is_set()
                 {
                     // The canceller may have looked before the task waited. Its nursery is not asked: if a waker woke
                     // the task already, the nursery may be gone. The flag is in the slot, which is not.

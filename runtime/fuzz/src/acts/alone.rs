@@ -7,6 +7,7 @@ use crate::options::Mutant;
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, thread_here};
+use mainspring::sync::Stopped;
 use mainspring::{Budget, BudgetError, Component, Cost, Cx, NurseryError, RechargeError, TaskError};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -292,10 +293,23 @@ pub fn cleanup(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             me.cleans_up.set(true);
             for _ in 0..after.below(4) {
                 me.world.count_act();
-                match after.below(4) {
+                match after.below(6) {
                     0 => cx.yield_now(),
                     1 => cx.sleep(Duration::from_micros(after.below(30))),
                     2 => me.paid(cx, Cost::iterations(10), || cx.check_iterations(10), |()| true),
+                    3 => {
+                        let limit = Duration::from_micros(after.below(30));
+                        let ended = cx.timeout(limit, |cx| cx.sleep(Duration::MAX));
+                        if ended != Err(Stopped::TimedOut) {
+                            violation(format_args!("a timeout in a cleanup: {ended:?}"));
+                        }
+                    }
+                    4 => {
+                        let (one, two) = me.paid(cx, Cost::iterations(2), || cx.join(|_| 1, |_| 2), |_| true);
+                        if (one, two) != (1, 2) {
+                            violation("a join in a cleanup");
+                        }
+                    }
                     _ => drop(me.world.lines[0].rx.recv(cx, me, Patience::None)),
                 }
             }

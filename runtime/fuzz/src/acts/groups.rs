@@ -13,9 +13,9 @@ use mainspring::actor::{AskError, MailboxError, ServeError};
 use mainspring::supervisor::{Child, Restart, Strategy, Supervisor, SupervisorError};
 use mainspring::{
     Budget, Component, Cost, Cx, Exhaustion, JoinSet, NurseryOptions, Pool, Profile, Refusal, SpawnError,
-    TaskId,
+    Spawner, TaskId,
 };
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -323,6 +323,34 @@ pub fn actor(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     });
 }
 
+/// A guest uses the builder for its options to spawn, and does not hand it back.
+fn start_and_unwind<'scope>(
+    cx: &Cx,
+    spawner: &Spawner<'scope>,
+    f: impl FnOnce(&Cx) + Send + 'scope,
+) -> Result<(), SpawnError> {
+    let mut started = None;
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        spawner.start_with(
+            cx,
+            |child| {
+                started = Some(child.budget(little()).start(f));
+                resume_unwind(Box::new(MESSAGE))
+            },
+            |_| violation("what was never spawned runs"),
+        )
+    }));
+    match unwound {
+        // It may not even come to its options.
+        Ok(refused) => refused,
+        Err(payload) if payload.downcast_ref::<&str>() == Some(&MESSAGE) => {
+            started.expect("it was started, or refused")
+        }
+        // A stop.
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
 /// A child spawns siblings: with no more than both have, and the nursery waits for them too.
 pub fn spawner(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let world = me.world;
@@ -350,7 +378,11 @@ pub fn spawner(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
                 let f = closure(world, &scope, &fate, authority, &ask, depth, body);
                 // A refusal may cost an op.
                 me.may_cost(Cost::SPAWN);
-                let started = spawner.start_with(cx, |child| child.budget(little()), |cx| drop(f(cx)));
+                let started = if rng.one_in(4) {
+                    start_and_unwind(cx, &spawner, |cx| drop(f(cx)))
+                } else {
+                    spawner.start_with(cx, |child| child.budget(little()), |cx| drop(f(cx)))
+                };
                 me.look(cx);
                 match started {
                     Ok(()) if me.authority.spawn.is_none() => violation("a guest without CapSpawn spawns"),

@@ -197,16 +197,24 @@ impl<'n, 'scope, 'w: 'scope> OpenNursery<'n, 'scope, 'w> {
     /// A child of a pattern, with enough for what it does. If it is refused, its closure is dropped, and what waits for it
     /// hears of that. False if it is.
     pub fn spawn(&self, cx: &Cx, budget: Budget, body: impl FnOnce(&Cx, &Me<'_>) + Send + 'scope) -> bool {
-        let Some((_, most)) = self.authority.spawn else { return false };
+        self.spawn_child(cx, budget, body).is_some()
+    }
+
+    /// As [`OpenNursery::spawn`]: the child, if it is not refused.
+    pub(super) fn spawn_child(
+        &self,
+        cx: &Cx,
+        budget: Budget,
+        body: impl FnOnce(&Cx, &Me<'_>) + Send + 'scope,
+    ) -> Option<Child<'scope>> {
+        let (_, most) = self.authority.spawn?;
         if most.lacking(&budget).is_some() || !self.me.world.take_task() {
-            return false;
+            return None;
         }
-        let ask = Ask::plain(budget);
-        let child = self.launch(cx, &ask, None, |cx, me| {
+        self.launch(cx, &Ask::plain(budget), None, |cx, me| {
             body(cx, me);
             false
-        });
-        child.is_some()
+        })
     }
 
     /// As [`OpenNursery::spawn`], on a context.

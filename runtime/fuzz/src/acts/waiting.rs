@@ -1,12 +1,13 @@
 //! Locks with readers, events, meetings, time limits and tokens that all tasks share.
 
 use super::alone::ops;
-use super::scope::{OpenNursery, little, with_open_nursery};
+use super::scope::{OpenNursery, let_go, little, with_open_nursery};
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, Meeting};
-use mainspring::Cx;
-use mainspring::sync::{AcquireError, CancelToken, Stopped};
+use mainspring::sync::{AcquireError, CancelToken, Notify, Semaphore, Stopped};
+use mainspring::{Budget, Component, Cost, Cx, Refusal, Select};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -184,4 +185,60 @@ pub fn token(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     });
     // A nursery that was cancelled may have ended it first.
     token.cancel();
+}
+
+/// Of several things that one child may do, a select takes one that has happened, and takes nothing else.
+pub fn choose(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    let costs = Budget { ops: 200, channel_ops: 2, ..Budget::ZERO };
+    if !me.affords(cx, costs) {
+        return;
+    }
+    let (notify, token, semaphore) = (Arc::new(Notify::new()), CancelToken::new(), Semaphore::new(2));
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
+        let me = open.me;
+        let (does, yields) = (rng.below(3), rng.below(3));
+        let (rings, stops) = (notify.clone(), token.clone());
+        let child = open.spawn_child(cx, little(), move |cx, me| {
+            for _ in 0..yields {
+                cx.yield_now();
+                me.look(cx);
+            }
+            match does {
+                0 => rings.notify_one(),
+                1 => _ = stops.cancel(),
+                _ => {}
+            }
+        });
+        let held = semaphore.try_acquire(if rng.one_in(6) { 1 } else { 2 });
+        let free = semaphore.free();
+        let mut select =
+            Select::new().notified(&notify, || 0).cancelled(&token, || 1).acquire(&semaphore, 1, |_permit| 3);
+        if let Some(child) = &child {
+            // Twice: whichever arm it wakes.
+            select = select.ended(&child.handle, || 2).ended(&child.handle, || 2);
+        }
+        let time = shortly(rng);
+        let taken = me.paid(
+            cx,
+            Cost::CHANNEL_OP,
+            || select.run_timeout(cx, time, || 4),
+            |result| !matches!(result, Err(Refusal::Budget(_))),
+        );
+        let has_happened = match taken {
+            Ok(0) => does == 0 && child.is_some() && notify.notified_timeout(cx, Duration::ZERO).is_err(),
+            Ok(1) => does == 1 && child.is_some() && token.is_cancelled(),
+            Ok(2) => child.as_ref().is_some_and(|child| child.handle.is_finished()),
+            Ok(3) => free == 1,
+            Ok(_) => free == 0,
+            Err(Refusal::Budget(_)) => !me.was_granted(Component::ChannelOps),
+            Err(Refusal::Unwinding) => me.cleans_up.get(),
+            Err(_) => false,
+        };
+        if !has_happened || semaphore.free() != free {
+            violation(format_args!("a select takes {taken:?} of what {does} does, with {free} permits"));
+        }
+        me.look(cx);
+        drop(held);
+        child.into_iter().for_each(let_go);
+    });
 }

@@ -108,7 +108,8 @@ impl Table {
         let cpus: CpuSet = (0..workers).filter_map(|worker| CpuId::new(worker).ok()).collect();
         let rules = AdmissionRules { cpus, floor: settings.floor, ..AdmissionRules::default() };
         // One for the root, one for each task that may have its own, and those that wait for a context to end.
-        let ledgers = Ledgers::new(settings.threads + settings.contexts + 1).ok()?;
+        let ledgers = settings.threads.checked_add(settings.contexts)?.checked_add(1)?;
+        let ledgers = Ledgers::new(ledgers).ok()?;
         let sessions = Sessions::new(settings.sessions).ok()?;
         let mut contexts = Contexts::new(settings.contexts, rules, sessions, ledgers).ok()?;
         let leases = match settings.leases {

@@ -82,7 +82,7 @@ impl Default for FairTaskSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The number that the flight record knows it by, below `FairTaskSettings::threads`; of one task at a time. `None`
-    /// takes any that is free.
+    /// takes any that is free. Leases and policies name tasks by it, so only the host and the root task of a run choose it.
     pub thread: Option<usize>,
     /// Its tenant: whose siblings it is among in the record, and whose context it may have
     /// ([`SchedulingContext::bind_to_tenant`](crate::SchedulingContext::bind_to_tenant)). Only the host and the root task of a run
@@ -132,6 +132,9 @@ pub struct Standing {
 impl Standing {
     /// Whether a task of this standing may spawn one that is scheduled like that.
     fn allows(self, schedule: &Schedule) -> Result<(), ThreadError> {
+        if let Some(number) = schedule.thread {
+            return Err(ThreadError::NotToChoose(number));
+        }
         let asked = schedule.most_weight.map_or(schedule.weight, |most| most.max(schedule.weight));
         if asked > self.most_weight {
             return Err(ThreadError::Weight { asked, most: self.most_weight });
@@ -183,6 +186,8 @@ pub enum ThreadError {
     OutOfRange(usize),
     /// Another task is that thread.
     Taken(usize),
+    /// Only the host and the root task of a run say which thread a task is.
+    NotToChoose(usize),
     /// All are taken.
     NoneFree,
     /// No worker of this runtime is among those that may run it.
@@ -290,7 +295,7 @@ impl FairTasks {
             had_context: AtomicBool::new(false),
             heir: AtomicBool::new(false),
         };
-        let has_owners = settings.leases + settings.sessions > 0;
+        let has_owners = settings.leases > 0 || settings.sessions > 0;
         let contexts = match settings.contexts {
             0 if !has_owners => None,
             _ => Some(Table::new(workers, settings, time)?),
