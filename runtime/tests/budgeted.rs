@@ -246,6 +246,28 @@ fn what_is_written_once_in_a_loop_is_there_once() {
     assert_eq!(ops_of(|cx| makes(cx, 600)), (599 + 600, 1 + 600 + 3 * 600));
 }
 
+#[budgeted]
+fn until_even(cx: &Cx, rows: &[[u32; 20]]) -> u32 {
+    let mut odd = 0;
+    'rows: for row in rows {
+        for value in row {
+            if value % 2 == 0 {
+                continue 'rows;
+            }
+            odd += 1;
+        }
+    }
+    odd
+}
+
+//= SCHED:3.3.1
+#[test]
+fn a_loop_that_another_one_goes_on_from_is_counted_as_far_as_it_got() {
+    let rows = [[1; 20], [2; 20]];
+    // Two rows, all values of the first and one of the second.
+    assert_eq!(ops_of(|cx| until_even(cx, &rows)), (20, 2 + 20 + 1));
+}
+
 /// A range whose length does not fit its type, and one that is empty the wrong way round.
 #[budgeted]
 fn ranges(cx: &Cx, begin: i16, end: i16) -> i64 {

@@ -35,7 +35,7 @@ pub(crate) struct Survey {
     pub(crate) returns: bool,
     /// `?`.
     pub(crate) tries: bool,
-    /// `break`.
+    /// `break`, or a `continue` with a label, which may be that of a loop further out.
     pub(crate) breaks: bool,
     /// `continue`.
     pub(crate) continues: bool,
@@ -108,7 +108,10 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
                 Expr::Return(_) => self.found.returns = true,
                 Expr::Try(_) => self.found.tries = true,
                 Expr::Break(_) => self.found.breaks = true,
-                Expr::Continue(_) => self.found.continues = true,
+                Expr::Continue(next) => {
+                    self.found.continues = true;
+                    self.found.breaks |= next.label.is_some();
+                }
                 Expr::ForLoop(each) if is_short(each) => {}
                 Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => self.found.loops = true,
                 _ => {}
