@@ -10,7 +10,6 @@ pub(crate) use super::epoll::Events;
 use super::epoll::{Epoll, Event};
 use crate::protocol::ready_side::{ReadySide, Registered, Seen, TakenBack, Told};
 use crate::waiter;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -105,7 +104,7 @@ struct Running {
     epoll: Epoll,
     /// By descriptor. A socket leaves it before its descriptor is closed, so a late event finds none, or that of another socket,
     /// which then makes one attempt for nothing.
-    sockets: Mutex<HashMap<usize, Arc<Sides>>>,
+    sockets: Mutex<Vec<Option<Arc<Sides>>>>,
     /// A worker waits outside, or the thread does.
     is_attended: AtomicBool,
     /// When the kernel was last asked.
@@ -206,7 +205,7 @@ impl Driver {
     }
 
     /// Wakes those that waited for what was told, now.
-    pub(crate) fn tell(&self, events: &Events, now_ns: u64) {
+    pub(crate) fn tell(&self, events: &mut Events, now_ns: u64) {
         if let Some(running) = self.running.get() {
             running.asked_ns.store(now_ns, Ordering::Relaxed);
             running.tell(events);
@@ -238,12 +237,15 @@ impl Driver {
         let (running, is_first) = self.start()?;
         let fd = socket.as_fd();
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
-        if let Some(known) = sockets.get(&key(fd)) {
+        if let Some(Some(known)) = sockets.get(key(fd)) {
             return Ok((known.clone(), is_first));
         }
         let sides = Arc::<Sides>::default();
         running.epoll.add(fd, key(fd))?;
-        sockets.insert(key(fd), sides.clone());
+        // The kernel gives out the least number that is free, so there are not many more places than sockets.
+        let places = sockets.len().max(key(fd) + 1);
+        sockets.resize(places, None);
+        sockets[key(fd)] = Some(sides.clone());
         Ok((sides, is_first))
     }
 
@@ -252,7 +254,7 @@ impl Driver {
         let Some(running) = self.running.get() else { return };
         let fd = socket.as_fd();
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
-        if sockets.remove(&key(fd)).is_some() {
+        if sockets.get_mut(key(fd)).is_some_and(|known| known.take().is_some()) {
             let _ = running.epoll.delete(fd);
         }
     }
@@ -291,25 +293,27 @@ impl Running {
             if events.has_bell() {
                 self.epoll.answer();
             }
-            self.tell(&events);
+            self.tell(&mut events);
         }
     }
 
     /// Wakes those that waited for what was told.
-    fn tell(&self, events: &Events) {
+    fn tell(&self, events: &mut Events) {
         if events.is_empty() {
             return;
         }
-        let mut woken = Vec::new();
+        // Taken: what is woken may be the program's own code, which may come back here.
+        let mut woken = std::mem::take(&mut events.woken);
         {
             let sockets = self.sockets.lock().expect("no panic while it is held");
             for event in events.iter() {
-                if let Some(sides) = sockets.get(&event.key) {
+                if let Some(Some(sides)) = sockets.get(event.key) {
                     sides.tell(event, &mut woken);
                 }
             }
         }
-        woken.into_iter().for_each(waiter::wake);
+        woken.drain(..).for_each(waiter::wake);
+        events.woken = woken;
     }
 }
 
