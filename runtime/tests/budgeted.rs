@@ -246,6 +246,169 @@ fn what_is_written_once_in_a_loop_is_there_once() {
     assert_eq!(ops_of(|cx| makes(cx, 600)), (599 + 600, 1 + 600 + 3 * 600));
 }
 
+#[budgeted]
+fn until_even(cx: &Cx, rows: &[[u32; 20]]) -> u32 {
+    let mut odd = 0;
+    'rows: for row in rows {
+        for value in row {
+            if value % 2 == 0 {
+                continue 'rows;
+            }
+            odd += 1;
+        }
+    }
+    odd
+}
+
+//= SCHED:3.3.1
+#[test]
+fn a_loop_that_another_one_goes_on_from_is_counted_as_far_as_it_got() {
+    let rows = [[1; 20], [2; 20]];
+    // Two rows, all values of the first and one of the second.
+    assert_eq!(ops_of(|cx| until_even(cx, &rows)), (20, 2 + 20 + 1));
+}
+
+/// A `while` loop for every sort of counter, each of which says how often it goes round.
+#[budgeted]
+fn strides(cx: &Cx, n: u32) -> u64 {
+    let (mut rounds, mut i) = (0u64, 0);
+    while i < n {
+        rounds += 1;
+        i += 1;
+    }
+    let (mut far, step) = (i64::MIN, 3 << 40);
+    while far < i64::MAX - step {
+        rounds += 1;
+        far += step;
+    }
+    let mut small = 250u8;
+    while small < 255 {
+        rounds += 1;
+        small += 5;
+    }
+    let mut part = 0.0;
+    while part < f64::from(n) {
+        rounds += 1;
+        part += 0.5;
+    }
+    let mut values: Vec<u32> = (0..n).collect();
+    let mut at = 0;
+    // It comes half as far, since the other end comes towards it.
+    while at < values.len() {
+        rounds += 1;
+        values.truncate(values.len() - 1);
+        at += 1;
+    }
+    let mut odd = 1;
+    while odd < n {
+        if odd % 4 == 1 {
+            rounds += 1;
+        } else {
+            rounds = rounds.wrapping_add(1);
+        }
+        odd += 2;
+    }
+    rounds
+}
+
+//= SCHED:3.3.1
+#[test]
+fn loops_that_count_by_themselves_cost_one_op_an_iteration() {
+    for n in [0, 1, 2, 511, 512, 513, 1024, 1025, 3000] {
+        let (rounds, ops) = ops_of(|cx| strides(cx, n));
+        let n = u64::from(n);
+        let far = (u128::from(u64::MAX) - (3 << 40)).div_ceil(3 << 40) as u64;
+        assert_eq!(rounds, n + far + 1 + 2 * n + n.div_ceil(2) + n / 2, "{n}");
+        // `f64::from` is a call, and the last condition has one more.
+        assert_eq!(ops, rounds + 2 * n + 1, "{n}");
+    }
+}
+
+/// The step is none, and the way out is a panic: the loop is counted as it goes.
+#[budgeted]
+fn stands_still(cx: &Cx, step: u32, times: &std::sync::atomic::AtomicU32) {
+    let i = 0;
+    let mut i = i;
+    while i < 1 {
+        assert_ne!(times.fetch_sub(1, std::sync::atomic::Ordering::Relaxed), 0);
+        i += step;
+    }
+}
+
+#[test]
+fn a_counter_that_stands_still_is_metered() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let ended = runtime.run(|cx| {
+        let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
+        cx.nursery_with(options, |n| {
+            let budget = mainspring::Budget { ops: 1000, ..mainspring::Budget::ZERO };
+            n.builder().budget(budget).start(|cx| stands_still(cx, 0, &100_000.into())).unwrap();
+        })
+    });
+    let error = ended.unwrap().unwrap_err().error;
+    assert!(matches!(error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
+}
+
+/// Rounds that a check inside counts, in every place where it is certain to be reached, and rounds that go past it.
+#[budgeted]
+fn rounds(cx: &Cx, n: u32, values: &[Option<u32>]) -> Option<u32> {
+    let mut sum = 0u32;
+    for i in 0..n {
+        let more = spin(cx, i % 3) + 1;
+        sum = sum.wrapping_add(more);
+        for _ in 0..values.len() {
+            sum = sum.wrapping_add(1);
+        }
+    }
+    for value in values {
+        let value = (*value)?;
+        for _ in 0..value {
+            sum = sum.wrapping_add(1);
+        }
+    }
+    for i in 0..n {
+        if i % 2 == 0 {
+            spin(cx, 1);
+        }
+    }
+    for i in 0..n {
+        if i % 2 == 0 {
+            continue;
+        }
+        spin(cx, 1);
+    }
+    for i in 0..n {
+        if i % 2 == 0 {
+            let mut left = i;
+            while left > 0 {
+                left /= 2;
+            }
+        }
+    }
+    Some(sum)
+}
+
+//= SCHED:3.3.1
+#[test]
+fn a_round_is_counted_once_by_whichever_check_it_comes_by() {
+    for n in [0, 1, 2, 100, 511, 512, 513, 1025] {
+        let values = [Some(3), Some(0), Some(700)];
+        let (sum, ops) = ops_of(|cx| rounds(cx, n, &values));
+        assert!(sum.is_some());
+        let n = u64::from(n);
+        let spins: u64 = (0..n).map(|i| i % 3).sum();
+        let first = n + n + spins + 3 * n;
+        let second = 3 + 703;
+        let (third, fourth) = (n + 2 * n.div_ceil(2), n + 2 * (n / 2));
+        let halvings: u64 =
+            (0..n).step_by(2).map(|i| u64::from((u64::BITS - i.leading_zeros()).min(64))).sum();
+        assert_eq!(ops, first + second + third + fourth + n + halvings, "{n}");
+    }
+    // The second round of the second loop ends before it comes to the loop inside.
+    let values = [Some(3), None, Some(700)];
+    assert_eq!(ops_of(|cx| rounds(cx, 0, &values)), (None, 2 + 3));
+}
+
 /// A range whose length does not fit its type, and one that is empty the wrong way round.
 #[budgeted]
 fn ranges(cx: &Cx, begin: i16, end: i16) -> i64 {
@@ -371,6 +534,17 @@ fn an_endless_loop_stops_at_its_budget() {
     assert!(matches!(error.error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
 }
 
+/// A step that is a method, and so costs nothing.
+trait Step {
+    fn take(&self);
+}
+
+impl Step for &dyn Fn() {
+    fn take(&self) {
+        self();
+    }
+}
+
 /// How far a loop, or many short functions, get with a budget.
 fn steps_within(budget: u32, run: impl Fn(&Cx, &dyn Fn()) + Send + Sync) -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -408,10 +582,33 @@ fn a_function_goes_512_ops_and_an_iteration_beyond_its_budget_at_most() {
             i += 1;
         }
     }
+    #[budgeted]
+    fn counts(cx: &Cx, step: &dyn Step) {
+        let mut i = 0;
+        while i < u64::MAX {
+            step.take();
+            i += 1;
+        }
+    }
+    #[budgeted]
+    fn takes(cx: &Cx, step: &dyn Step) {
+        let mut i = 0;
+        while i < 100 {
+            i += 1;
+        }
+        for _ in std::iter::repeat_with(|| ()) {
+            step.take();
+        }
+    }
     for budget in [1, 100, 511, 512, 513, 5000, 20_000] {
         // An iteration and a call each.
         let steps = 2 * steps_within(budget, |cx, step| goes(cx, step));
         assert!((budget..=budget + 512 + 2).contains(&steps), "{steps} ops with a budget of {budget}");
+        let steps = steps_within(budget, |cx, step| counts(cx, &step));
+        assert!((budget..=budget + 512 + 1).contains(&steps), "{steps} ops with a budget of {budget}");
+        // The rounds of its first loop, and a call.
+        let steps = 101 + steps_within(budget, |cx, step| takes(cx, &step));
+        assert!((budget..=budget + 512 + 1).contains(&steps), "{steps} ops with a budget of {budget}");
         // What calls it is not budgeted: the check is where the function ends.
         let steps = 2 * steps_within(budget, |cx, step| {
             loop {

@@ -1,6 +1,6 @@
 //! The meter of a `#[budgeted]` function against a plain sum.
 
-use mainspring::meter::{CutPieces as _, Meter, Purse, TakePieces as _};
+use mainspring::meter::{CutPieces as _, Meter, PlannedStrides as _, Purse, TakePieces as _};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -9,12 +9,13 @@ use std::cell::Cell;
 struct Sum<'a>(&'a Cell<u64>);
 
 impl Purse for Sum<'_> {
-    fn pay(self, ops: u32) {
+    fn pays(self, ops: u32) -> bool {
         self.0.set(self.0.get() + u64::from(ops));
+        true
     }
 
-    fn pay_rarely(self, ops: u32) {
-        self.pay(ops);
+    fn check(self, _: u32) {
+        unreachable!("it pays for everything");
     }
 }
 
@@ -29,10 +30,16 @@ enum Step {
     Add,
     /// A call with it.
     Call,
+    /// A round of a loop that is counted by a call with it.
+    RoundWithCall,
     /// A method of the context.
     Method,
     /// A loop over a range.
     Range(u32),
+    /// A round of a loop that is counted by a loop over a range.
+    RoundWithRange(u32),
+    /// A counter that goes from a number to another by steps.
+    Strides(u32, u32, u32),
     /// A loop over items that do not know how many they are.
     Items(u32),
 }
@@ -43,10 +50,44 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::Around),
         Just(Step::Add),
         Just(Step::Call),
+        Just(Step::RoundWithCall),
         Just(Step::Method),
         prop_oneof![0..20u32, 500..530u32, 1000..3000u32].prop_map(Step::Range),
+        prop_oneof![0..20u32, 500..530u32, 1000..3000u32].prop_map(Step::RoundWithRange),
+        (any::<u32>(), 0..3000u32, prop_oneof![0..5u32, any::<u32>()])
+            .prop_map(|(begin, rounds, step)| Step::Strides(begin, rounds, step)),
         prop_oneof![0..20u32, 500..530u32, 1000..3000u32].prop_map(Step::Items),
     ]
+}
+
+fn in_pieces(meter: &Meter<Sum<'_>>, n: u32) {
+    let (mut pieces, mut items) = (meter.items(0..n), 0);
+    while !pieces.is_over() {
+        items += pieces.piece().count() as u32;
+    }
+    assert_eq!(items, n);
+}
+
+/// At most so many rounds of a loop that ends where its counter gets to, or would pass the end of its type.
+fn strides(meter: &Meter<Sum<'_>>, begin: u32, rounds: u32, step: u32) -> u64 {
+    let (mut counter, mut gone) = (begin, 0);
+    let end = begin.saturating_add(step.saturating_mul(rounds));
+    while let Some(piece) = meter.strides(&counter, &step).piece() {
+        let before = gone;
+        while counter < piece.bound(end) {
+            counter += step;
+            gone += 1;
+        }
+        assert!(gone - before <= 512, "{} rounds in a piece", gone - before);
+        if piece.is_over(meter, &counter, &step) {
+            assert!(counter >= end);
+            assert_eq!(gone, u64::from(end - begin).div_ceil(u64::from(step)));
+            return gone;
+        }
+    }
+    let room = u64::from(u32::MAX - counter);
+    assert!(step == 0 || room < 512 * u64::from(step), "steps of {step} from {counter} have room");
+    gone
 }
 
 /// Does the step and returns the ops that it costs.
@@ -71,23 +112,28 @@ fn run(meter: &Meter<Sum<'_>>, step: &Step) -> u64 {
             meter.call_with(());
             1
         }
+        Step::RoundWithCall => {
+            meter.call_with_in_round(());
+            2
+        }
         Step::Method => {
             meter.hand_on(());
             0
         }
         Step::Range(n) => {
-            let mut items = 0;
-            if meter.takes(&(0..n)) {
-                items = n;
-            } else {
-                let mut pieces = meter.items(0..n);
-                while !pieces.is_over() {
-                    items += pieces.piece().count() as u32;
-                }
+            if !meter.takes(&(0..n)) {
+                in_pieces(meter, n);
             }
-            assert_eq!(items, n);
             n.into()
         }
+        Step::RoundWithRange(n) => {
+            if !meter.takes_with_round(&(0..n)) {
+                meter.count_around();
+                in_pieces(meter, n);
+            }
+            u64::from(n) + 1
+        }
+        Step::Strides(begin, rounds, step) => strides(meter, begin, rounds, step),
         Step::Items(n) => {
             let unknown = (0..n).filter(|_| true);
             let mut items = 0;
@@ -118,7 +164,7 @@ proptest! {
             // Calls without the context wait for whatever comes next.
             adds = if matches!(step, Step::Add) { adds + 1 } else { adds };
             match step {
-                Step::Call => prop_assert!(unpaid < 64, "{unpaid} ops are unpaid at a call"),
+                Step::Call | Step::RoundWithCall => prop_assert!(unpaid < 64, "{unpaid} ops are unpaid at a call"),
                 Step::Method => prop_assert_eq!(unpaid, 0),
                 _ => prop_assert!(unpaid <= 512 + adds, "{unpaid} ops are unpaid"),
             }

@@ -24,23 +24,14 @@ impl Cx {
 
     /// The longest time between two looks, or between one and the end.
     pub fn longest(&self) -> Duration {
-        self.check();
+        self.look_up();
         self.longest.get()
     }
 
-    fn check(&self) {
+    fn look_up(&self) {
         let now = Instant::now();
         self.longest.set(self.longest.get().max(now - self.last.get()));
         self.last.set(Instant::now());
-    }
-
-    /// Uses ops as the runtime does, a slice at a time: only where one is used up does it look up.
-    fn take(&self, ops: u32) {
-        let left = self.left.get().checked_sub(ops);
-        self.left.set(left.unwrap_or(self.interval));
-        if left.is_none() {
-            self.check();
-        }
     }
 
     /// What `#[budgeted]` asks for.
@@ -51,11 +42,14 @@ impl Cx {
 }
 
 impl Purse for &Cx {
-    fn pay(self, ops: u32) {
-        self.take(ops);
+    fn pays(self, ops: u32) -> bool {
+        let left = self.left.get().checked_sub(ops);
+        self.left.set(left.unwrap_or(self.left.get()));
+        left.is_some()
     }
 
-    fn pay_rarely(self, ops: u32) {
-        self.take(ops);
+    fn check(self, _: u32) {
+        self.left.set(self.interval);
+        self.look_up();
     }
 }

@@ -1,6 +1,8 @@
 //! `#[budgeted]`: yield checks at loop back-edges and where the context is handed on.
 
+mod certain;
 mod inserter;
+mod strides;
 mod survey;
 
 use inserter::Inserter;
@@ -21,6 +23,9 @@ use syn::{Error, FnArg, Ident, ItemFn, Lifetime, Pat, ReturnType, Type, parse_ma
 ///   with `cx`, or on it, none.
 /// - A loop that ends with its items is counted as a whole if it knows how many they are, and runs in pieces of 512 if they
 ///   are more. Its body is written twice for that, unless it has a closure that may get out of it, or an item.
+/// - A loop `while i < end { …; i += step; }` has no count of its own if nothing else in it changes `i` or `step`, calls a function or
+///   leaves it: it runs in such pieces too, and `i` tells how often it went round. `end` is a number, a variable, a field of one, or the
+///   `len()` of one, and is evaluated once more for each piece. Its body is written twice.
 /// - A function that panics is not charged for what it had not yet paid: less than an interval.
 /// - Closures and items inside the function are left alone: they run with a context of their own, or are functions of
 ///   their own.
@@ -68,9 +73,9 @@ fn expand(mut function: ItemFn) -> Result<proc_macro2::TokenStream, Error> {
     // The end of the function is the end of a block, or of a closure where something leaves it that cannot be rewritten.
     let as_closure = found.tries || found.opaque;
     let end = (!as_closure).then(|| Lifetime::new("'__mainspring_body", Span::mixed_site()));
-    let mut inserter = Inserter::new(context.clone(), local("meter"), end);
+    let meter = local("meter");
+    let mut inserter = Inserter::new(context.clone(), meter.clone(), end.clone());
     inserter.visit_block_mut(&mut function.block);
-    let (meter, end) = inserter.into_names();
     let body = &function.block;
     let output = match &function.sig.output {
         ReturnType::Type(_, output) if matches!(&**output, Type::ImplTrait(_) | Type::Never(_)) => None,

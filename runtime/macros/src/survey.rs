@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Local, Macro, Pat, RangeLimits, Type};
+use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Local, Macro, Pat, RangeLimits, Stmt, Type};
 
 /// Macros that expand to nothing that leaves a loop or a function, but for what is in their arguments.
 const WELL_KNOWN: &[&str] = &[
@@ -35,7 +35,7 @@ pub(crate) struct Survey {
     pub(crate) returns: bool,
     /// `?`.
     pub(crate) tries: bool,
-    /// `break`.
+    /// `break`, or a `continue` with a label, which may be that of a loop further out.
     pub(crate) breaks: bool,
     /// `continue`.
     pub(crate) continues: bool,
@@ -51,9 +51,21 @@ pub(crate) struct Survey {
 
 impl Survey {
     pub(crate) fn of(block: &Block, context: &Ident) -> Self {
+        Self::by(context, |surveyor| surveyor.visit_block(block))
+    }
+
+    pub(crate) fn of_expr(expr: &Expr, context: &Ident) -> Self {
+        Self::by(context, |surveyor| surveyor.visit_expr(expr))
+    }
+
+    pub(crate) fn of_statement(statement: &Stmt, context: &Ident) -> Self {
+        Self::by(context, |surveyor| surveyor.visit_stmt(statement))
+    }
+
+    fn by<'a>(context: &'a Ident, look: impl FnOnce(&mut Surveyor<'a>)) -> Self {
         let mut surveyor =
             Surveyor { found: Self::default(), context, in_closure: false, in_typed_let: false };
-        surveyor.visit_block(block);
+        look(&mut surveyor);
         surveyor.found
     }
 
@@ -65,6 +77,11 @@ impl Survey {
     /// Whether a loop around the block may be ended by it.
     pub(crate) fn ends_loops(&self) -> bool {
         self.returns || self.tries || self.breaks || self.opaque
+    }
+
+    /// Whether a `for` loop around the block ends with its items, and nobody looks at what was paid meanwhile.
+    pub(crate) fn is_left_by_its_items_only(&self) -> bool {
+        !self.ends_loops() && !self.context
     }
 }
 
@@ -108,7 +125,10 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
                 Expr::Return(_) => self.found.returns = true,
                 Expr::Try(_) => self.found.tries = true,
                 Expr::Break(_) => self.found.breaks = true,
-                Expr::Continue(_) => self.found.continues = true,
+                Expr::Continue(next) => {
+                    self.found.continues = true;
+                    self.found.breaks |= next.label.is_some();
+                }
                 Expr::ForLoop(each) if is_short(each) => {}
                 Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => self.found.loops = true,
                 _ => {}
@@ -129,9 +149,7 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
     }
 
     fn visit_macro(&mut self, mac: &'ast Macro) {
-        let name = mac.path.segments.last().map(|segment| segment.ident.to_string());
-        let well_known = name.is_some_and(|name| WELL_KNOWN.contains(&name.as_str()));
-        self.found.opaque |= !well_known && !self.in_closure;
+        self.found.opaque |= !is_well_known(mac) && !self.in_closure;
         let before = self.found.opaque;
         self.visit_tokens(mac.tokens.clone());
         if self.in_closure {
@@ -142,6 +160,12 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
     fn visit_item(&mut self, _: &'ast Item) {
         self.found.is_one_of_a_kind = true;
     }
+}
+
+/// Whether it expands to nothing of note but what is in its arguments.
+pub(crate) fn is_well_known(mac: &Macro) -> bool {
+    let name = mac.path.segments.last().map(|segment| segment.ident.to_string());
+    name.is_some_and(|name| WELL_KNOWN.contains(&name.as_str()))
 }
 
 /// Whether a type has a `_` in it.

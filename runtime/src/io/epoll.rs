@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Events that one wait takes at most.
@@ -14,6 +15,8 @@ const BELL: u64 = u64::MAX;
 #[derive(Default)]
 pub(crate) struct Events {
     list: Vec<libc::epoll_event>,
+    /// Room for those who are to be woken for them.
+    pub(super) woken: Vec<usize>,
 }
 
 impl std::fmt::Debug for Events {
@@ -121,7 +124,7 @@ impl Epoll {
         let told = match timeout {
             None => self.take(events, -1),
             Some(Duration::ZERO) => self.take(events, 0),
-            Some(timeout) => self.sleep(timeout).and_then(|()| self.take(events, 0)),
+            Some(timeout) => self.take_within(events, timeout),
         };
         match told {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -141,15 +144,55 @@ impl Epoll {
         Ok(())
     }
 
-    /// A wait for less than a millisecond, which `epoll_wait` does not know.
-    fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        let mut asked = libc::pollfd { fd: self.set.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    /// A wait that is told in nanoseconds. `epoll_wait` knows milliseconds only; `epoll_pwait2` is missing in kernels before 5.11, and
+    /// there it takes two calls.
+    fn take_within(&self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        static IS_MISSING: AtomicBool = AtomicBool::new(false);
         let time = libc::timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
+        if !IS_MISSING.load(Ordering::Relaxed) {
+            let told = self.take_until(events, &time);
+            // A filter of system calls that does not know it says that it is not permitted.
+            if !told
+                .as_ref()
+                .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)))
+            {
+                return told;
+            }
+            IS_MISSING.store(true, Ordering::Relaxed);
+        }
+        self.sleep_and_take(events, &time)
+    }
+
+    fn sleep_and_take(&self, events: &mut Events, time: &libc::timespec) -> io::Result<()> {
+        let mut asked = libc::pollfd { fd: self.set.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one record and the time, which outlive the call.
-        checked(unsafe { libc::ppoll(&raw mut asked, 1, &raw const time, std::ptr::null()) }).map(drop)
+        checked(unsafe { libc::ppoll(&raw mut asked, 1, std::ptr::from_ref(time), std::ptr::null()) })?;
+        self.take(events, 0)
+    }
+
+    /// `epoll_pwait2`, which may be missing.
+    fn take_until(&self, events: &mut Events, time: &libc::timespec) -> io::Result<()> {
+        let (set, room) = (self.set.as_raw_fd(), events.list.spare_capacity_mut());
+        let most = room.len().min(BATCH);
+        // SAFETY: there is room for so many records, which the kernel writes. The time outlives the call; there is no signal mask.
+        let told = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                set,
+                room.as_mut_ptr().cast::<libc::epoll_event>(),
+                most as i32,
+                std::ptr::from_ref(time),
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        let told = checked(told as i32)?;
+        // SAFETY: so many have been written.
+        unsafe { events.list.set_len(told as usize) };
+        Ok(())
     }
 
     /// Ends a wait, now or when the next one begins.
@@ -169,4 +212,29 @@ impl Epoll {
 
 fn checked(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Epoll, Events};
+
+    #[test]
+    fn both_ways_to_wait_hear_the_bell_and_end_with_their_time() {
+        let epoll = Epoll::new().unwrap();
+        let short = libc::timespec { tv_sec: 0, tv_nsec: 1000 };
+        let hour = libc::timespec { tv_sec: 3600, tv_nsec: 0 };
+        for wait in [Epoll::take_until, Epoll::sleep_and_take] {
+            let mut events = Events::default();
+            events.list.reserve(1);
+            if let Err(error) = wait(&epoll, &mut events, &short) {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "a kernel without the call");
+                continue;
+            }
+            assert!(!events.has_bell());
+            epoll.ring();
+            wait(&epoll, &mut events, &hour).unwrap();
+            assert!(events.has_bell());
+            epoll.answer();
+        }
+    }
 }

@@ -11,7 +11,6 @@ pub(crate) use super::epoll::Events;
 use super::epoll::{Epoll, Event};
 use crate::protocol::ready_side::{ReadySide, Registered, Seen, TakenBack, Told};
 use crate::waiter;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,7 +123,7 @@ struct Running {
     epoll: Epoll,
     /// By descriptor. A socket leaves it before its descriptor is closed, so a late event finds none, or that of another socket,
     /// which then makes one attempt for nothing.
-    sockets: Mutex<HashMap<usize, Known>>,
+    sockets: Mutex<Vec<Option<Known>>>,
     /// A worker waits outside, or the thread does.
     is_attended: AtomicBool,
     /// When the kernel was last asked.
@@ -232,7 +231,7 @@ impl Driver {
     }
 
     /// Wakes those that waited for what was told, now.
-    pub(crate) fn tell(&self, events: &Events, now_ns: u64) {
+    pub(crate) fn tell(&self, events: &mut Events, now_ns: u64) {
         if let Some(running) = self.running.get() {
             running.asked_ns.store(now_ns, Ordering::Relaxed);
             running.tell(events);
@@ -264,14 +263,18 @@ impl Driver {
         let (running, is_first) = self.start()?;
         let fd = socket.as_fd();
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
-        if let Some(known) = sockets.get_mut(&key(fd)) {
+        if let Some(Some(known)) = sockets.get_mut(key(fd)) {
             known.users += 1;
             return Ok((known.sides.clone(), is_first));
         }
         let sides =
             Arc::new(Sides { fd: fd.as_raw_fd(), read: ReadySide::default(), write: ReadySide::default() });
         running.epoll.add(fd, key(fd))?;
-        sockets.insert(key(fd), Known { sides: sides.clone(), users: 1 });
+        // The kernel gives out the least number that is free, so there are not many more places than sockets.
+        if sockets.len() <= key(fd) {
+            sockets.resize_with(key(fd) + 1, || None);
+        }
+        sockets[key(fd)] = Some(Known { sides: sides.clone(), users: 1 });
         Ok((sides, is_first))
     }
 
@@ -280,13 +283,11 @@ impl Driver {
         let Some(running) = self.running.get() else { return };
         let mut sockets = running.sockets.lock().expect("no panic while it is held");
         // Not by asking the socket again: what it answers may be the program's own code.
-        let key = sides.fd as usize;
-        let Some(known) = sockets.get_mut(&key).filter(|known| std::ptr::eq(&*known.sides, sides)) else {
-            return;
-        };
+        let Some(place) = sockets.get_mut(sides.fd as usize) else { return };
+        let Some(known) = place.as_mut().filter(|known| std::ptr::eq(&*known.sides, sides)) else { return };
         known.users -= 1;
         if known.users == 0 {
-            sockets.remove(&key);
+            *place = None;
             let _ = running.epoll.delete(sides.fd);
         }
     }
@@ -309,7 +310,7 @@ impl Driver {
             running.closed.store(true, Ordering::SeqCst);
             running.epoll.ring();
             let sockets = running.sockets.lock().expect("no panic while it is held");
-            sockets.values().for_each(|known| known.sides.tell_all(&mut woken));
+            sockets.iter().flatten().for_each(|known| known.sides.tell_all(&mut woken));
         }
         woken.into_iter().for_each(waiter::wake);
         if let Some(thread) = self.thread.lock().expect("no panic while it is held").take() {
@@ -340,25 +341,27 @@ impl Running {
             if events.has_bell() {
                 self.epoll.answer();
             }
-            self.tell(&events);
+            self.tell(&mut events);
         }
     }
 
     /// Wakes those that waited for what was told.
-    fn tell(&self, events: &Events) {
+    fn tell(&self, events: &mut Events) {
         if events.is_empty() {
             return;
         }
-        let mut woken = Vec::new();
+        // Taken: what is woken may be the program's own code, which may come back here.
+        let mut woken = std::mem::take(&mut events.woken);
         {
             let sockets = self.sockets.lock().expect("no panic while it is held");
             for event in events.iter() {
-                if let Some(known) = sockets.get(&event.key) {
+                if let Some(Some(known)) = sockets.get(event.key) {
                     known.sides.tell(event, &mut woken);
                 }
             }
         }
-        woken.into_iter().for_each(waiter::wake);
+        woken.drain(..).for_each(waiter::wake);
+        events.woken = woken;
     }
 }
 

@@ -10,9 +10,12 @@
 
 mod pause;
 mod pieces;
+mod strides;
 
 #[doc(hidden)]
 pub use pieces::{Cut, CutPieces, Items, Piece, TakePieces};
+#[doc(hidden)]
+pub use strides::{AnyStrides, Counter, NoPiece, PlannedStrides, Stride, StridePiece};
 
 use crate::cx::Cx;
 use crate::task::TaskPtr;
@@ -23,10 +26,19 @@ use std::marker::PhantomData;
 /// The payer that a [`Meter`] charges.
 #[doc(hidden)]
 pub trait Purse: Copy {
+    /// Pays for `ops` if it need not look up for that. Else it does nothing.
+    fn pays(self, ops: u32) -> bool;
+    /// A yield check that pays for `ops`, for which `pays` was false.
+    fn check(self, ops: u32);
+
     /// A yield check that pays for `ops`.
-    fn pay(self, ops: u32);
-    /// As `pay`, out of line: for where it is seldom needed.
-    fn pay_rarely(self, ops: u32);
+    #[inline(always)]
+    fn pay(self, ops: u32) {
+        if !self.pays(ops) {
+            cold();
+            self.check(ops);
+        }
+    }
 }
 
 /// A task that is metered. Not its `Cx`, which would have to be at hand beside it; but it is bound to that `Cx`, and so to the
@@ -37,14 +49,12 @@ pub struct Metered<'cx>(TaskPtr, PhantomData<&'cx Cx>);
 
 impl Purse for Metered<'_> {
     #[inline(always)]
-    fn pay(self, ops: u32) {
-        if self.0.charge_slice(ops).is_none() {
-            pause::check(self.0, ops);
-        }
+    fn pays(self, ops: u32) -> bool {
+        self.0.charge_slice(ops).is_some()
     }
 
     #[inline(always)]
-    fn pay_rarely(self, ops: u32) {
+    fn check(self, ops: u32) {
         pause::check(self.0, ops);
     }
 }
@@ -75,7 +85,7 @@ const UNPAID_AT_CALLS: u32 = 64;
 /// ```
 pub struct Meter<P: Purse> {
     purse: P,
-    /// What may still be counted before it is paid for. Down to zero, never below.
+    /// What may still be counted before it is paid for. Below zero only until that is seen.
     slack: Cell<u32>,
     /// What was counted since the last check, beyond that.
     extra: Cell<u32>,
@@ -124,19 +134,12 @@ impl<P: Purse> Meter<P> {
         unpaid
     }
 
-    /// Pays for what was counted and for `n` more.
-    #[inline(always)]
-    fn pay_with(&self, n: u32) {
-        self.purse.pay_rarely(self.take_unpaid().wrapping_add(n));
-    }
-
-    /// Pays for what was counted: the function is over, or the context is handed on.
+    /// Pays for what was counted: the function is over, or the context is handed on. What costs nothing is paid for too, which takes no
+    /// longer than to ask whether it does.
     #[inline(always)]
     pub fn settle(&self) {
         let unpaid = self.take_unpaid();
-        if unpaid != 0 {
-            self.purse.pay(unpaid);
-        }
+        self.purse.pay(unpaid);
     }
 
     /// A loop goes round: counts an iteration with what was added in it, and pays if there is no slack for them.
@@ -154,14 +157,14 @@ impl<P: Purse> Meter<P> {
 
     #[inline(always)]
     fn count_many(&self, n: u32) {
-        // The difference is kept before it is judged: one instruction then does both.
-        let before = self.slack.get();
-        let (slack, is_over) = before.overflowing_sub(n);
+        let (slack, is_over) = self.slack.get().overflowing_sub(n);
+        // Before it is judged: one instruction then does both. What is unpaid is a difference, which is right beyond zero too.
         self.slack.set(slack);
         if is_over {
             cold();
-            self.slack.set(before);
-            self.pay_with(n);
+            // Else it would be traced back to what there was before, which would be kept in a register of its own for that.
+            self.slack.set(pause::untraced(slack));
+            self.settle();
         }
     }
 
@@ -182,12 +185,34 @@ impl<P: Purse> Meter<P> {
     /// at each call would be a chain of writes and reads that takes as long as a short function.
     #[inline(always)]
     pub fn call_with<T>(&self, cx: T) -> T {
-        self.slack.set(self.slack.get().wrapping_sub(1).wrapping_sub(self.extra.replace(0)));
-        if self.unpaid() >= UNPAID_AT_CALLS {
+        self.count_call(1, cx)
+    }
+
+    /// As [`Meter::call_with`], and it counts the round of the loop that it is in.
+    #[inline(always)]
+    pub fn call_with_in_round<T>(&self, cx: T) -> T {
+        self.count_call(2, cx)
+    }
+
+    #[inline(always)]
+    fn count_call<T>(&self, ops: u32, cx: T) -> T {
+        self.slack.set(self.slack.get().wrapping_sub(ops).wrapping_sub(self.extra.replace(0)));
+        // Signed: the calls before may have cost more than there was.
+        if self.slack.get() as i32 <= (SLACK - UNPAID_AT_CALLS) as i32 {
             cold();
-            self.pay_with(0);
+            self.settle();
         }
         cx
+    }
+
+    /// How many rounds may be counted without a payment: one at least, and for that pays now if there are none.
+    #[inline(always)]
+    fn room(&self) -> u32 {
+        if self.slack.get() == 0 {
+            cold();
+            self.settle();
+        }
+        self.slack.get()
     }
 
     /// The items of a `for` loop.
@@ -199,20 +224,26 @@ impl<P: Purse> Meter<P> {
     /// Counts all items, if they know how many they are and they are few enough to be counted as a whole.
     #[inline(always)]
     pub fn takes<I: Iterator>(&self, items: &I) -> bool {
+        self.takes_beside(0, items)
+    }
+
+    /// As [`Meter::takes`], and then it counts the round of the loop that it is in.
+    #[inline(always)]
+    pub fn takes_with_round<I: Iterator>(&self, items: &I) -> bool {
+        self.takes_beside(1, items)
+    }
+
+    /// The loop is paid for at once: to count it would come to a payment every few loops, which cannot be foreseen by the processor.
+    #[inline(always)]
+    fn takes_beside<I: Iterator>(&self, ops: u32, items: &I) -> bool {
         let (least, most) = items.size_hint();
-        if most != Some(least) {
+        if most != Some(least) || least > SLACK as usize {
             return false;
         }
-        let before = self.slack.get();
-        let (slack, is_over) = (before as usize).overflowing_sub(least);
-        self.slack.set(slack as u32);
-        if is_over {
+        let ops = ops + least as u32;
+        if !self.purse.pays(ops) {
             cold();
-            self.slack.set(before);
-            if least > SLACK as usize {
-                return false;
-            }
-            self.pay_with(least as u32);
+            self.purse.check(self.take_unpaid().wrapping_add(ops));
         }
         true
     }

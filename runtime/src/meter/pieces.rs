@@ -67,7 +67,8 @@ impl<'i, 'm, P: Purse, I: Iterator> TakePieces for &'i mut &mut Items<'m, P, I> 
 
     #[inline(always)]
     fn piece(self) -> Self::Piece {
-        Piece { items: self, room: PIECE }
+        let room = self.meter.room();
+        Piece { items: self, room, taken: 0 }
     }
 }
 
@@ -75,7 +76,9 @@ impl<'i, 'm, P: Purse, I: Iterator> TakePieces for &'i mut &mut Items<'m, P, I> 
 #[derive(Debug)]
 pub struct Piece<'i, 'm, P: Purse, I> {
     items: &'i mut Items<'m, P, I>,
+    /// So many may yet be taken without a payment.
     room: u32,
+    taken: u32,
 }
 
 impl<P: Purse, I: Iterator> Iterator for Piece<'_, '_, P, I> {
@@ -83,16 +86,16 @@ impl<P: Purse, I: Iterator> Iterator for Piece<'_, '_, P, I> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<I::Item> {
-        if self.room == 0 {
-            self.items.meter.count_many(PIECE);
+        if self.taken == self.room {
+            self.items.meter.count_many(self.taken);
             return None;
         }
         let item = self.items.items.next();
         if item.is_some() {
-            self.room -= 1;
+            self.taken += 1;
         } else {
             self.items.over = true;
-            self.items.meter.count_many(PIECE - self.room);
+            self.items.meter.count_many(self.taken);
         }
         item
     }
@@ -109,7 +112,8 @@ macro_rules! cut_ranges {
                 if left <= u64::from(PIECE) {
                     return (begin..self.end, left as u32, true);
                 }
-                self.start = begin.wrapping_add(PIECE as $integer);
+                // No more than the end, which is written down for the compiler: it leaves checks of bounds out by that.
+                self.start = begin.wrapping_add(PIECE as $integer).min(self.end);
                 (begin..self.start, PIECE, false)
             }
         }

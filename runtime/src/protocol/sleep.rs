@@ -78,7 +78,7 @@ pub enum Woke {
 /// What a sleeper relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// It looks again after a millisecond at the latest.
+    /// It looks again before long.
     Doze,
     /// It is woken for whatever is published.
     Sleep,

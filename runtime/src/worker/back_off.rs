@@ -4,6 +4,8 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_micros(1);
 const LAST: Duration = Duration::from_millis(1);
+/// Later than the host's next tick, for which a timer is armed anyhow.
+const OUTSIDE: Duration = Duration::from_millis(10);
 
 /// The dozes of a worker since it last had reason to expect work.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,17 @@ impl BackOff {
     /// Whether there was no doze yet.
     pub(crate) fn is_fresh(self) -> bool {
         self.next == Some(FIRST)
+    }
+
+    /// The doze of a worker that waits outside. It is woken for sockets and for what is published; only what is published while it falls
+    /// asleep may have to wait. A shorter one would end for nothing, and cost a timer of its own each time.
+    pub(crate) fn doze_outside(self) -> Option<Duration> {
+        self.next.map(|_| OUTSIDE)
+    }
+
+    /// A doze outside was in vain: the worker parks.
+    pub(crate) fn outside_in_vain(&mut self) {
+        self.next = None;
     }
 
     /// The doze was in vain.

@@ -6,6 +6,7 @@ use super::finish::Lost;
 use super::{Back, Worker, set_current};
 use crate::event_loop;
 use crate::fork::{is_job, task_of};
+use crate::io::readiness::Attendant;
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::{Depth, Searching, Woke};
 use crate::task::{Runnable, TaskPtr};
@@ -14,6 +15,8 @@ use std::time::Duration;
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
 /// workers that run.
 const LOOKS: u32 = 64;
+/// So many times at most a worker does without, when it was in vain before.
+const MOST_LEFT_OUT: u32 = 63;
 /// How long busy workers do not look at sockets after one of them has. What comes meanwhile is found together: that costs one question,
 /// and the tasks that it wakes run one after the other.
 const LOOK_OUTSIDE_NS: u64 = 250_000;
@@ -105,7 +108,7 @@ impl Worker {
             }
             // What comes from outside is not seen by looking on.
             let is_outside = rt.io.readiness.is_unattended() || self.event_loop().is_some();
-            if back_off.is_fresh() && !is_outside && self.sees_work_soon() {
+            if back_off.is_fresh() && !is_outside && self.looks_on() {
                 continue;
             }
             let kept = rt.timers.earliest.keep(self.index);
@@ -113,19 +116,22 @@ impl Worker {
             let refill = self.fall_asleep();
             // What another event loop runs is told of work, so that to doze there would be in vain.
             let doze = back_off.doze().filter(|_| self.event_loop().is_none());
-            let timeout = [timer, doze, refill].into_iter().flatten().min();
-            let depth = if doze.is_some() { Depth::Doze } else { Depth::Sleep };
+            let until = [timer, refill].into_iter().flatten().min();
             self.give_up_stacks();
-            self.deque.withdraw();
+            if doze.is_none() {
+                self.deque.withdraw();
+            }
             self.note_park();
-            let woke = self.sleep(searching, depth, timeout, || {
+            let attendant = if self.event_loop().is_some() { None } else { rt.io.readiness.attend() };
+            let doze = if attendant.is_some() { back_off.doze_outside() } else { doze };
+            let woke = self.sleep(searching, attendant, (doze, until), || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
             self.wake_up();
             if kept.is_some() {
                 rt.timers.earliest.resign();
             }
-            self.tell_sleepers();
+            let is_told = self.tell_sleepers();
             searching = match woke {
                 Woke::ForWork(searching) => {
                     back_off = BackOff::new();
@@ -139,7 +145,9 @@ impl Worker {
                     if let Some(task) = self.next_local() {
                         return Some(task);
                     }
-                    back_off.in_vain();
+                    if !is_told {
+                        back_off.outside_in_vain();
+                    }
                     rt.idle_workers.search()
                 }
                 Woke::Closed => return None,
@@ -147,21 +155,24 @@ impl Worker {
         }
     }
 
-    /// Sleeps at its own bell, or outside if no other worker does, or in the event loop that it drives.
+    /// Sleeps at its own bell, or outside if it attends to that, or in the event loop that it drives. For as long as it dozes, and not
+    /// beyond `until`.
     fn sleep(
         &self,
         searching: Searching,
-        depth: Depth,
-        timeout: Option<Duration>,
+        attendant: Option<Attendant<'_>>,
+        (doze, until): (Option<Duration>, Option<Duration>),
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
         let (rt, readiness) = (self.rt(), &self.rt().io.readiness);
+        let depth = if doze.is_some() { Depth::Doze } else { Depth::Sleep };
+        let timeout = [doze, until].into_iter().flatten().min();
         if let Some(event_loop) = self.event_loop() {
             self.owes_turn.set(false);
             let wait = || event_loop::wait_in(&**event_loop, self, timeout);
             return rt.idle_workers.sleep_outside(self.index, searching, depth, wait, last_look);
         }
-        let Some(attendant) = readiness.attend() else {
+        let Some(attendant) = attendant else {
             let last_look = || last_look() || readiness.is_unattended() || self.event_loop().is_some();
             return rt.idle_workers.sleep(self.index, searching, (depth, timeout), last_look);
         };
@@ -172,13 +183,15 @@ impl Worker {
         woke
     }
 
-    /// Wakes those that waited for what the kernel told while the worker slept.
-    fn tell_sleepers(&self) {
+    /// Wakes those that waited for what the kernel told while the worker slept. Whether it told anything.
+    fn tell_sleepers(&self) -> bool {
         // Not borrowed: what is woken may be the program's own code, which may give way here.
         let mut events = self.events.take();
-        self.rt().io.readiness.tell(&events, self.rt().timers.now_ns());
+        let is_told = !events.is_empty();
+        self.rt().io.readiness.tell(&mut events, self.rt().timers.now_ns());
         events.clear();
         self.events.set(events);
+        is_told
     }
 
     /// The event loop does what is to be done.
@@ -289,6 +302,24 @@ impl Worker {
                 Steal::Empty | Steal::Lost => break,
             }
         }
+    }
+
+    /// Looks on for a moment before it dozes, if another worker runs tasks, whose work it could take, and if looking on was not in vain
+    /// of late: then what it uses of the CPU is lost to others.
+    fn looks_on(&self) -> bool {
+        let left_out = self.looks_left_out.get();
+        if left_out > 0 {
+            self.looks_left_out.set(left_out - 1);
+            return false;
+        }
+        if !self.rt().monitored.watch.is_any_busy() {
+            return false;
+        }
+        let sees = self.sees_work_soon();
+        let in_vain = if sees { 0 } else { (2 * self.looks_in_vain.get() + 1).min(MOST_LEFT_OUT) };
+        self.looks_in_vain.set(in_vain);
+        self.looks_left_out.set(in_vain);
+        sees
     }
 
     /// A few looks in a row.

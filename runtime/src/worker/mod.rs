@@ -134,6 +134,10 @@ pub(crate) struct Worker {
     pub(crate) started: Cell<usize>,
     /// What the kernel told of sockets.
     events: Cell<Events>,
+    /// How often in a row, about, it has looked on for work in vain.
+    looks_in_vain: Cell<u32>,
+    /// So often it does not look on before it does again.
+    looks_left_out: Cell<u32>,
     /// It has had no turn for some time.
     owes_turn: Cell<bool>,
     next_turn_ns: Cell<u64>,
@@ -247,6 +251,8 @@ impl Worker {
             is_spare: index >= rt.config.worker_count(),
             started: Cell::new(0),
             events: Cell::default(),
+            looks_in_vain: Cell::new(0),
+            looks_left_out: Cell::new(0),
             owes_turn: Cell::new(false),
             next_turn_ns: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
