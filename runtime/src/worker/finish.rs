@@ -168,6 +168,7 @@ impl Worker {
         if !std::ptr::eq(now.nursery, core) || now.children >= TALLY {
             self.report_tally();
             *self.tally_now() = Tally { nursery: core, ..Tally::NONE };
+            self.picks_left.disturb();
         }
         let tally = self.tally_now();
         tally.children += 1;
