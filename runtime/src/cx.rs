@@ -578,13 +578,13 @@ impl Cx {
     }
 
     /// Gives way to other tasks that are ready. Free of charge.
+    #[inline(always)]
     pub fn yield_now(&self) {
         if std::thread::panicking() {
             return;
         }
         let task = self.task();
-        task.assert_running();
-        task.worker().yield_now(task);
+        task.assert_running().yield_now(task);
         if task.is_interrupted() {
             self.acknowledge();
         }

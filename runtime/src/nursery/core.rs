@@ -172,6 +172,7 @@ impl NurseryCore {
         unsafe { &*self.rt }
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> NurseryState {
         NurseryState::from_u8(self.state.load(Ordering::SeqCst))
     }

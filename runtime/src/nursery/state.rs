@@ -66,6 +66,7 @@ impl NurseryState {
         })
     }
 
+    #[inline]
     pub(crate) const fn from_u8(bits: u8) -> Self {
         match bits {
             0 => Self::Open,
@@ -77,6 +78,7 @@ impl NurseryState {
     }
 
     /// Whether children are told to stop, or were.
+    #[inline]
     pub const fn is_cancelled(self) -> bool {
         matches!(self, Self::Cancelling | Self::Cancelled)
     }

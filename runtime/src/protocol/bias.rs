@@ -183,6 +183,19 @@ impl Home {
     #[allow(unsafe_code)]
     #[inline(always)]
     pub unsafe fn claim(&self, here: Option<&SectionFlag>, settle: impl Fn()) -> bool {
+        match self.view(here) {
+            View::Nobodys => false,
+            View::Mine => true,
+            // SAFETY: as the caller promises.
+            View::Going | View::Others(_) => unsafe { self.claim_from_another(here, settle) },
+        }
+    }
+
+    /// As [`Home::claim`], out of line.
+    #[allow(unsafe_code)]
+    #[cold]
+    #[inline(never)]
+    unsafe fn claim_from_another(&self, here: Option<&SectionFlag>, settle: impl Fn()) -> bool {
         loop {
             match self.view(here) {
                 View::Nobodys => return false,

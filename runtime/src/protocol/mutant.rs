@@ -24,6 +24,8 @@ mutants! {
     ReadyNotNoted,
     /// A dispatch forgets what was noted.
     DispatchForgets,
+    /// A task that is given a turn forgets what was noted, and so does the one that gives it.
+    TurnForgets,
     /// A note is a store, which hides what an earlier note released.
     NoteStored,
     /// A wake that comes first is not looked for by the commit.

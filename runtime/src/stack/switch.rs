@@ -12,19 +12,18 @@ use std::arch::{asm, global_asm};
 // The address is where the context goes on; in a new stack it is the trampoline. The other registers that a function keeps
 // for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
 
-/// Leaves: the context goes to [rdi], the next one comes from rsi, and rdx goes to it in rax.
+/// Leaves: the context goes to [rdi], the next one comes from rsi, and what is in rax goes to it there.
 ///
 /// No call and no return: those would set the return predictor, which knows only the calls of the stack that is left. A jump is
 /// predicted by where it went after the same way here.
 macro_rules! leave {
     () => {
-        "lea rax, [rip + 2f]
-         push rax
+        "lea rcx, [rip + 2f]
+         push rcx
          push rbp
          push rbx
          mov [rdi], rsp
          mov rsp, rsi
-         mov rax, rdx
          pop rbx
          pop rbp
          pop rcx
@@ -81,15 +80,14 @@ unsafe extern "C" {
 /// intact. The context that is saved here is switched to at most once.
 #[inline(always)]
 pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize {
-    let handed: usize;
+    let handed;
     // SAFETY: as the caller promises. Every register that may differ afterwards is named; rbx and rbp are the same.
     unsafe {
         asm!(
             leave!(),
             inout("rdi") save => _,
             inout("rsi") to => _,
-            inout("rdx") value => _,
-            out("rax") handed,
+            inout("rax") value => handed,
             out("r12") _,
             out("r13") _,
             out("r14") _,
@@ -186,8 +184,8 @@ mod tests {
                 "pop rbx",
                 in("rdi") &raw mut MAIN,
                 in("rsi") FIBER,
-                inout("rdx") 100usize => rbp,
-                out("rax") answer,
+                inout("rax") 100usize => answer,
+                out("rdx") rbp,
                 out("rcx") rbx,
                 out("r12") _,
                 out("r13") _,

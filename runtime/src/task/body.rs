@@ -25,6 +25,8 @@ pub(crate) struct BodyKind {
     pub(crate) refuse: unsafe fn(&Task, TaskError) -> Ended,
     /// Writes an error as the result of a task whose frames were abandoned.
     pub(crate) abandon: unsafe fn(&Task, TaskError),
+    /// Whether there is anything to drop of a result that is a value.
+    pub(crate) value_drops: bool,
     /// Drops the result. An error if its destructor panicked.
     pub(crate) drop_result: unsafe fn(&Task) -> Result<(), TaskError>,
 }
@@ -116,6 +118,10 @@ const fn fits<T>() -> bool {
     size_of::<T>() <= BODY && align_of::<T>() <= 8
 }
 
+const fn value_drops<T>() -> bool {
+    needs_drop::<T>() || !fits::<Result<T, TaskError>>()
+}
+
 unsafe fn put<T>(task: &Task, value: T) {
     let storage = task.storage();
     // SAFETY: the caller holds the task and the storage is empty; it is aligned to 8 within a record aligned to 64, and
@@ -157,6 +163,7 @@ where
             run: run::<F, T>,
             refuse: refuse::<F, T>,
             abandon: write_error::<T>,
+            value_drops: value_drops::<T>(),
             drop_result: drop_result::<T>,
         };
     }
@@ -221,6 +228,7 @@ where
             run: poll::<F>,
             refuse: refuse::<FutureBody<F>, F::Output>,
             abandon: write_error::<F::Output>,
+            value_drops: value_drops::<F::Output>(),
             drop_result: drop_result::<F::Output>,
         };
     }

@@ -148,7 +148,8 @@ pub(crate) struct Task {
     /// The worker that runs it or ran it last: of a pinned task, the one that it stays on.
     pub(crate) worker: WorkerCell,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
-    pub(crate) body: Cell<Option<&'static body::BodyKind>>,
+    /// If it was made for a job, that: it reports there and to no nursery.
+    pub(crate) job: Cell<*const Job>,
     /// The worker that may change `state` alone, while the task waits for something of that worker's.
     pub(crate) home: Home,
     pub(crate) join: JoinCell,
@@ -171,8 +172,7 @@ pub(crate) struct Task {
     pub(crate) ops_granted: AtomicU64,
     /// The job of the innermost `Cx::join` in its frames.
     pub(crate) forks: Cell<*const Job>,
-    /// If it was made for a job, that: it reports there and to no nursery.
-    pub(crate) job: Cell<*const Job>,
+    pub(crate) body: Cell<Option<&'static body::BodyKind>>,
     pub(crate) wait_reason: AtomicU8,
     pub(crate) mail_flag: MailFlag,
     /// The entity that a fair discipline schedules it as, by its number there.
@@ -467,11 +467,13 @@ impl Task {
         self.granted.bits() & 1 << component as u8 != 0
     }
 
+    #[inline]
     pub(crate) fn nursery(&self) -> &NurseryCore {
         // SAFETY: a nursery outlives its tasks: its scope does not end before the last has reported.
         unsafe { &*self.nursery.load(Ordering::Relaxed) }
     }
 
+    #[inline]
     pub(crate) fn worker(&self) -> &Worker {
         // SAFETY: set at each dispatch to the worker that runs the task, which does not go away under it.
         unsafe { &*self.worker.get() }
@@ -486,7 +488,10 @@ impl Task {
     /// Whether what it does is over: it was cancelled, or a nursery around it has failed.
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.is_cancelled() || self.scope_failed.load(Ordering::SeqCst) || self.fork_is_interrupted()
+        // One branch for both: neither is usual.
+        self.cancel.load(Ordering::SeqCst) | self.scope_failed.load(Ordering::SeqCst)
+            || self.nursery().is_cancelled()
+            || self.fork_is_interrupted()
     }
 
     /// Whether it is a stolen half of a task that has been asked to stop.
@@ -518,12 +523,14 @@ impl Task {
         std::ptr::eq(self.worker().current.get(), self)
     }
 
-    /// Panics unless it is the task that runs. Nothing has changed by then.
+    /// Panics unless it is the task that runs. Nothing has changed by then. Its worker.
     #[inline(always)]
-    pub(crate) fn assert_running(&self) {
-        if !self.is_current() {
+    pub(crate) fn assert_running(&self) -> &Worker {
+        let worker = self.worker();
+        if !std::ptr::eq(worker.current.get(), self) {
             self.refuse_for_another();
         }
+        worker
     }
 
     #[cold]

@@ -181,12 +181,6 @@ impl StateCell {
         self.bits.load(Ordering::Relaxed) & KEPT == FRAMES
     }
 
-    /// Whether both tasks have frames or neither, and both may move or neither. Only the holder of both asks.
-    #[inline(always)]
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        (self.bits.load(Ordering::Relaxed) ^ other.bits.load(Ordering::Relaxed)) & KEPT == 0
-    }
-
     /// The running task is a future that returned: it has no frames until it is dispatched again. The holder only.
     pub(crate) fn lose_frames(&self) {
         let bits = self.bits.load(Ordering::Relaxed);
@@ -215,6 +209,27 @@ impl StateCell {
         if event == Event::Dispatch && broken(Mutant::DispatchForgets) {
             self.noted.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// The Yield of the running task and the Dispatch of `next`, which is Ready and has frames, in one. False, and nothing has
+    /// changed, if one of them may move to another thread and the other must not, or if `next` is something else. Only the
+    /// holder of both calls this.
+    #[inline(always)]
+    pub fn give_turn(&self, next: &Self) -> bool {
+        let (running, ready) = (self.bits.load(Ordering::Relaxed), next.bits.load(Ordering::Relaxed));
+        debug_assert_eq!(running & !MOVABLE, TaskState::Running as u8 | FRAMES);
+        // The words differ in the state and in nothing else, so that each is what the other is to become.
+        if running ^ ready != TaskState::Running as u8 ^ TaskState::Ready as u8 {
+            return false;
+        }
+        // As in `step`: the holder is alone with these states, and what was noted stays.
+        self.bits.store(ready, Ordering::Relaxed);
+        next.bits.store(running, Ordering::Relaxed);
+        if broken(Mutant::TurnForgets) {
+            self.noted.store(false, Ordering::Relaxed);
+            next.noted.store(false, Ordering::Relaxed);
+        }
+        true
     }
 
     /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the section flag of the calling thread.

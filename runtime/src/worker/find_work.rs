@@ -209,6 +209,7 @@ impl Worker {
         if self.event_loop().is_some() && now_ns >= self.next_turn_ns.get() {
             self.next_turn_ns.set(now_ns + TURN_OUTSIDE_NS);
             self.owes_turn.set(true);
+            self.picks_left.disturb();
         }
         let readiness = &self.rt().io.readiness;
         if readiness.is_look_due(now_ns, LOOK_OUTSIDE_NS) {
@@ -297,7 +298,7 @@ impl Worker {
             match stealer.steal(&self.deque) {
                 Steal::Taken(word) => {
                     self.rt().shares[self.index].stolen(1);
-                    self.deque.push(word);
+                    self.push_newest(word);
                 }
                 Steal::Empty | Steal::Lost => break,
             }

@@ -66,7 +66,7 @@ fn is_ordinary(task: TaskPtr) -> bool {
 #[inline(always)]
 fn end_well(task: TaskPtr, worker: &Worker) {
     let (nursery, left) = (task.nursery.load(Ordering::Relaxed), Pool::from(task.budget()));
-    let settled = complete_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
+    let settled = complete_handle(task, true, |task| worker.slots.give(&worker.rt().slab, task));
     // SAFETY: the nursery waits for this report.
     let core = unsafe { &*nursery };
     match settled {
@@ -82,18 +82,25 @@ fn child_done(core: &NurseryCore, whose: Whose, left: &Pool, ended: Ended) {
     }
 }
 
-/// Tells the handle that the result is there; without one the task is freed. An error, and whose, if the result's destructor
-/// panicked.
+/// Tells the handle that the result is there, which is a value if the task `returned`. Without a handle the task is freed. An
+/// error, and whose, if the result's destructor panicked.
 #[inline(always)]
-fn complete_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) -> Result<(), (u64, TaskError)> {
+fn complete_handle(
+    task: TaskPtr,
+    returned: bool,
+    free: impl FnOnce(TaskPtr),
+) -> Result<(), (u64, TaskError)> {
     match task.join.finish() {
         Finished::KeepForHandle => {}
         Finished::Wake(waiter) => waiter::wake(waiter),
         Finished::Free => {
             let body = task.body.get().expect("set at birth");
-            // SAFETY: the result was written and no handle will take it.
-            let dropped = unsafe { (body.drop_result)(&task) };
-            let settled = dropped.map_err(|error| (task.id.load(Ordering::Relaxed), error));
+            let mut settled = Ok(());
+            if !returned || body.value_drops {
+                // SAFETY: the result was written and no handle will take it.
+                let dropped = unsafe { (body.drop_result)(&task) };
+                settled = dropped.map_err(|error| (task.id.load(Ordering::Relaxed), error));
+            }
             free(task);
             return settled;
         }
@@ -131,7 +138,7 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         }
         left.put(&ext.leave(task.ops_used()));
     }
-    let settled = complete_handle(task, |task| match worker {
+    let settled = complete_handle(task, false, |task| match worker {
         Some(worker) => worker.slots.give(&worker.rt().slab, task),
         None => core.rt().slab.give_shared(task),
     });
@@ -168,6 +175,7 @@ impl Worker {
         if !std::ptr::eq(now.nursery, core) || now.children >= TALLY {
             self.report_tally();
             *self.tally_now() = Tally { nursery: core, ..Tally::NONE };
+            self.picks_left.disturb();
         }
         let tally = self.tally_now();
         tally.children += 1;

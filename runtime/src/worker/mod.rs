@@ -18,6 +18,7 @@ pub(crate) mod fair_tenants;
 pub(crate) mod find_work;
 pub(crate) mod finish;
 mod pick;
+mod picks;
 mod run_queue;
 mod stacks;
 mod telemetry;
@@ -42,6 +43,7 @@ use crate::task::state::Event;
 use crate::task::{Runnable, Task, TaskPtr};
 use crate::watchdog::TURN_BITS;
 use discipline::Discipline;
+use picks::PicksLeft;
 use run_queue::RunQueue;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
@@ -53,8 +55,6 @@ use victim::Victims;
 
 /// After this many picks in a row from the slot, the others get a turn.
 const SLOT_STREAK: u32 = 16;
-/// Every so many picks the worker looks at timers, at the global queue and at its line first.
-const TEND_EVERY: u32 = 64;
 /// At every so many of these looks, one run and one wake are timed.
 const SAMPLE_EVERY: u32 = 4;
 /// At every so many of these looks, the oldest spawn of the worker's own has a turn.
@@ -109,8 +109,7 @@ pub(crate) struct Worker {
     free_stack_count: Cell<usize>,
     pub(crate) slots: FreeList,
     pub(crate) victims: RefCell<Victims>,
-    /// Picks until the worker looks at timers and shared queues.
-    until_look: Cell<u32>,
+    picks_left: PicksLeft,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
     /// The current task has had its turn.
@@ -233,7 +232,7 @@ impl Worker {
             free_stack_count: Cell::new(0),
             slots: FreeList::default(),
             victims: RefCell::new(victims),
-            until_look: Cell::new(TEND_EVERY),
+            picks_left: PicksLeft::new(),
             slices: Cell::new(0),
             turn_used: Cell::new(false),
             slice_ops: rt.config.slice_ops(),
@@ -354,6 +353,7 @@ impl Worker {
             self.put_hand_back();
         }
         self.deque.push(word);
+        self.picks_left.disturb();
     }
 
     #[cold]
@@ -491,30 +491,42 @@ impl Worker {
     /// As [`Worker::dispatch`], of a worker that enters no spans.
     #[inline(always)]
     fn dispatch_plainly(&self, task: TaskPtr) {
+        self.claim_home(task);
+        self.begin(task);
+    }
+
+    /// No other worker is the home of the task, which is Ready, from here on.
+    #[inline(always)]
+    fn claim_home(&self, task: TaskPtr) {
         // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
         unsafe { task.home.claim(Some(&*self.section_flag), || ()) };
-        self.begin(task);
     }
 
     /// As [`Worker::dispatch`], of a task whose home is here or nowhere.
     #[inline(always)]
     fn begin(&self, task: TaskPtr) {
+        self.note_running(task);
+        task.state.step(Event::Dispatch);
+        if let Some(tenants) = self.discipline.tenants() {
+            tenants.dispatched(&task);
+        }
+        if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
+            self.end_wake_sample();
+        }
+    }
+
+    /// The task is the one that runs here: what the task, the worker and the monitor have to know of that.
+    #[inline(always)]
+    fn note_running(&self, task: TaskPtr) {
         debug_assert!(!std::thread::panicking(), "a task would run on a thread that panics");
         debug_assert!(self.may_run(task), "a task that must stay on its thread");
         // Without a look: a load here waits for the record, and a store does not.
         task.worker.set(self);
-        task.state.step(Event::Dispatch);
         self.current.set(task.raw());
         self.begin_turn();
-        if let Some(tenants) = self.discipline.tenants() {
-            tenants.dispatched(&task);
-        }
         // Each pick counts the looks down, so that the monitor tells this turn from the task's last one.
-        let turn = self.until_look.get() as usize & TURN_BITS;
+        let turn = self.picks_left.get() as usize & TURN_BITS;
         self.my_share().running.store(task.word() | turn, Ordering::Relaxed);
-        if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
-            self.end_wake_sample();
-        }
     }
 
     /// The current task may use a whole quantum from here on.

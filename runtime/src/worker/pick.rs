@@ -3,9 +3,7 @@
 //! Conserved: a task that is picked has left the queue that it was in.
 
 use super::discipline::Discipline;
-use super::{
-    BACKLOG, HANDFUL, OLDEST_EVERY, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker,
-};
+use super::{BACKLOG, HANDFUL, OLDEST_EVERY, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, Worker};
 use crate::fork::task_of;
 use crate::task::Runnable;
 
@@ -40,7 +38,7 @@ impl Worker {
     /// The next task of this worker's own queues.
     #[inline]
     pub(super) fn pick(&self) -> Option<Runnable> {
-        let looks = self.count_down();
+        let looks = self.picks_left.count_down();
         if self.run_began_ns.get() != 0 {
             self.end_sample();
         }
@@ -70,7 +68,21 @@ impl Worker {
         if let Some(word) = self.pop_word() {
             return Some(task_of(word, self));
         }
+        if !self.has_other_business() {
+            self.picks_left.go_round();
+        }
         self.line.pop_front()
+    }
+
+    /// Whether the worker has something to do beside the tasks in its line. What may come at any time is not asked for here: mail,
+    /// a task in the slot, and workers that sleep.
+    pub(super) fn has_other_business(&self) -> bool {
+        !self.is_plain
+            || self.run_began_ns.get() != 0
+            || !self.sampled_wake.get().0.is_null()
+            || self.has_tally()
+            || self.has_spawned()
+            || self.owes_turn.get()
     }
 
     /// The newest of what this worker has spawned.
@@ -88,18 +100,10 @@ impl Worker {
         Some(self.hand.as_array_of_cells()[left - 1].get())
     }
 
-    /// One more pick. True if it is time to look at timers and shared queues.
-    #[inline]
-    pub(super) fn count_down(&self) -> bool {
-        let left = self.until_look.get();
-        self.until_look.set(if left == 0 { TEND_EVERY } else { left - 1 });
-        left == 0
-    }
-
     /// A task that ends here used so many ops since it last looked up.
     #[inline]
     pub(crate) fn hurry_look(&self, ops: u32) {
-        self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
+        self.picks_left.hurry(ops / OPS_PER_PICK);
     }
 
     /// Now and then: timers, then the global queue, then the line, so that no task waits for ever behind newer

@@ -3,26 +3,25 @@
 //! Conserved: a task that was put in comes out once, in order. Only the worker's thread touches its line. The line knows how
 //! many of its tasks may move to another thread.
 
-use crate::task::{Runnable, Task, TaskPtr};
+use crate::task::{Runnable, TaskPtr};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::{Cell, UnsafeCell};
-use std::ptr::null;
 
 const FIRST_CAPACITY: usize = 64;
 
 /// A ring that grows.
 pub(crate) struct RunQueue {
-    /// A power of two of them.
-    slots: UnsafeCell<Box<[Cell<*const Task>]>>,
-    /// Where the oldest is; counts on, and wraps at the ring's end by a mask.
+    /// The words of tasks. A power of two of them.
+    slots: UnsafeCell<Box<[Cell<usize>]>>,
+    /// Where the oldest is, and where the next one goes; both count on, and wrap at the ring's end by a mask.
     first: Cell<usize>,
-    len: Cell<usize>,
+    end: Cell<usize>,
     /// How many of them are not pinned.
     movable: Cell<usize>,
 }
 
-fn ring(capacity: usize) -> Box<[Cell<*const Task>]> {
-    (0..capacity).map(|_| Cell::new(null())).collect()
+fn ring(capacity: usize) -> Box<[Cell<usize>]> {
+    vec![Cell::new(0); capacity].into()
 }
 
 #[inline(always)]
@@ -31,19 +30,26 @@ fn prefetch(address: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address as *const i8) };
 }
 
+/// Tells the cache which tasks are next but one: the stack of the second, whose record came before, and the record of the third.
+#[inline(always)]
+fn announce(second: TaskPtr, third: TaskPtr) {
+    prefetch(third.word());
+    prefetch(second.sp.get());
+}
+
 impl RunQueue {
     pub(crate) fn new() -> Self {
         Self {
             slots: UnsafeCell::new(ring(FIRST_CAPACITY)),
             first: Cell::new(0),
-            len: Cell::new(0),
+            end: Cell::new(0),
             movable: Cell::new(0),
         }
     }
 
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.len.get()
+        self.end.get().wrapping_sub(self.first.get())
     }
 
     /// How many of its tasks may move to another thread.
@@ -58,10 +64,11 @@ impl RunQueue {
     }
 
     #[inline(always)]
-    fn slot(&self, index: usize) -> &Cell<*const Task> {
+    fn slot(&self, index: usize) -> &Cell<usize> {
         // SAFETY: only `grow` replaces the ring, and no caller keeps a slot across a call of it.
         let slots = unsafe { &*self.slots.get() };
-        &slots[index & (slots.len() - 1)]
+        // SAFETY: there are slots, a power of two of them, so what the mask leaves is below their number.
+        unsafe { slots.get_unchecked(index & (slots.len() - 1)) }
     }
 
     #[inline]
@@ -71,8 +78,9 @@ impl RunQueue {
         if self.len() == unsafe { (&*self.slots.get()).len() } {
             self.grow();
         }
-        self.slot(self.first.get().wrapping_add(self.len())).set(task.take().raw());
-        self.len.set(self.len() + 1);
+        let end = self.end.get();
+        self.slot(end).set(task.into_word());
+        self.end.set(end.wrapping_add(1));
     }
 
     #[inline]
@@ -80,39 +88,46 @@ impl RunQueue {
         let task = self.front().map(Runnable::woken)?;
         self.movable.set(self.movable() - usize::from(!task.is_pinned()));
         self.first.set(self.first.get().wrapping_add(1));
-        self.len.set(self.len() - 1);
         Some(task)
     }
 
     /// The oldest, which stays.
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<TaskPtr> {
-        if self.is_empty() { None } else { TaskPtr::from_raw(self.slot(self.first.get()).get()) }
+        if self.is_empty() { None } else { Some(TaskPtr::from_word(self.slot(self.first.get()).get())) }
     }
 
-    /// Takes the oldest out and puts `task` in: what `pop_front` and `push_back` do, but never grows. The line is not empty,
-    /// and both are pinned or neither is.
+    /// Takes the oldest out and puts in what `instead_of` gives for it, which is pinned if the oldest is. `None`, and nothing has
+    /// changed, if the line is empty, or if `instead_of` gives none. Never grows.
+    ///
+    /// # Safety
+    ///
+    /// `instead_of` does not use the line.
     #[inline(always)]
-    pub(crate) fn rotate(&self, task: Runnable) {
-        debug_assert!(self.front().is_some_and(|front| front.is_pinned() == task.is_pinned()));
-        let first = self.first.get();
-        self.slot(first.wrapping_add(self.len())).set(task.take().raw());
-        self.first.set(first.wrapping_add(1));
-    }
-
-    /// Tells the cache which tasks are next: the record of the third, and the stack of the second, whose record came before.
-    #[inline(always)]
-    pub(crate) fn announce(&self) {
-        if self.len() > 2 {
-            let first = self.first.get();
-            prefetch(self.slot(first.wrapping_add(2)).get().addr());
-            if let Some(second) = TaskPtr::from_raw(self.slot(first.wrapping_add(1)).get()) {
-                let context = second.sp.get();
-                prefetch(context);
-                prefetch(context.wrapping_add(64));
-                prefetch(context.wrapping_add(128));
-            }
+    pub(crate) unsafe fn rotate(
+        &self,
+        instead_of: impl FnOnce(TaskPtr) -> Option<Runnable>,
+    ) -> Option<TaskPtr> {
+        // Read once: to the compiler every write below may change any of these.
+        let (first, end) = (self.first.get(), self.end.get());
+        if first == end {
+            return None;
         }
+        // SAFETY: only `grow` replaces the ring, which the caller says is not called here.
+        let ring = unsafe { &*self.slots.get() };
+        // SAFETY: as in `slot`.
+        let slot = |index: usize| unsafe { ring.get_unchecked(index & (ring.len() - 1)) };
+        let nth = |n| TaskPtr::from_word(slot(first.wrapping_add(n)).get());
+        let oldest = nth(0);
+        let task = instead_of(oldest)?;
+        debug_assert_eq!(oldest.is_pinned(), task.is_pinned());
+        if end.wrapping_sub(first) > 2 {
+            announce(nth(1), nth(2));
+        }
+        slot(end).set(task.into_word());
+        self.first.set(first.wrapping_add(1));
+        self.end.set(end.wrapping_add(1));
+        Some(oldest)
     }
 
     #[cold]
@@ -121,6 +136,7 @@ impl RunQueue {
         for (index, slot) in all.iter().enumerate().take(self.len()) {
             slot.set(self.slot(self.first.get().wrapping_add(index)).get());
         }
+        self.end.set(self.len());
         self.first.set(0);
         // SAFETY: no reference into the old ring is left: see `slot`.
         unsafe { *self.slots.get() = all };
@@ -130,6 +146,7 @@ impl RunQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Task;
     use std::collections::VecDeque;
 
     #[test]
@@ -139,6 +156,10 @@ mod tests {
         let mut draw = |n: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as usize % n
+        };
+        let rotate = |line: &RunQueue, task: Option<TaskPtr>| {
+            // SAFETY: the closure does not use the line.
+            unsafe { line.rotate(|_| task.map(Runnable::newborn)) }
         };
         let (line, mut model) = (RunQueue::new(), VecDeque::new());
         for step in 0..20_000 {
@@ -150,10 +171,12 @@ mod tests {
                     model.push_back(task);
                 }
                 1 if !model.is_empty() => {
-                    line.rotate(Runnable::newborn(task));
-                    model.pop_front();
+                    let oldest = rotate(&line, Some(task));
+                    assert_eq!(oldest, model.pop_front());
                     model.push_back(task);
                 }
+                1 => assert_eq!(rotate(&line, Some(task)), None),
+                2 if step % 1000 < 100 => assert_eq!(rotate(&line, None), None, "nothing is to go in"),
                 2 if step % 1000 > 500 => assert_eq!(line.pop_front().map(Runnable::take), model.pop_front()),
                 _ => {}
             }

@@ -32,6 +32,7 @@ impl Worker {
     #[cold]
     pub(super) fn begin_wake_sample(&self, task: TaskPtr) {
         self.samples_wake.set(false);
+        self.picks_left.disturb();
         self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
     }
 

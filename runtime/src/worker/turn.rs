@@ -42,6 +42,25 @@ pub(crate) enum Back {
     Kill = 2,
 }
 
+/// What a task is handed that goes on: something may be noted for the context that was left. To a worker's own context the same says
+/// that nothing is left to run.
+const LOOK: usize = Back::Idle as usize;
+/// Nothing is noted.
+const NOTHING_NOTED: usize = 1;
+
+/// Leaves the stack of `task` for `context`. Returns when the task goes on, with what was noted done.
+///
+/// # Safety
+///
+/// As for [`switch`]. The task is the one that runs, and what is `handed` is true.
+#[inline(always)]
+unsafe fn go_over(task: &Task, context: usize, handed: usize) {
+    // SAFETY: as the caller promises.
+    if unsafe { switch(task.sp.as_ptr(), context, handed) } == LOOK {
+        task.worker().finish_switch();
+    }
+}
+
 impl Worker {
     /// The current task gives way to others that are ready here. It stays Ready.
     #[inline(always)]
@@ -49,8 +68,7 @@ impl Worker {
         match self.take_turns(task) {
             Some(next) => {
                 // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
-                unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-                task.worker().finish_switch();
+                unsafe { go_over(task, next.sp.get(), NOTHING_NOTED) };
             }
             None => self.yield_carefully(task),
         }
@@ -60,27 +78,23 @@ impl Worker {
     /// nothing has changed.
     #[inline(always)]
     fn take_turns(&self, task: &Task) -> Option<TaskPtr> {
-        let until_look = self.until_look.get();
-        let other_business = !self.is_plain
-            || until_look == 0
-            || self.run_began_ns.get() != 0
-            || self.has_tally()
+        let other_business = !self.picks_left.goes_round()
             || !self.slot.is_empty()
-            || self.has_spawned()
             || self.has_mail()
             || self.line.movable() != 0 && self.rt().idle_workers.sleeping() != 0;
         if other_business {
             return None;
         }
-        // One with frames that may move or stays, as the task itself.
-        let next = self.line.front().filter(|next| next.state.is_like(&task.state))?;
-        self.until_look.set(until_look - 1);
-        self.slot_streak.set(0);
-        self.line.announce();
-        task.state.step(Event::Yield);
-        self.dispatch_plainly(next);
+        debug_assert!(!self.has_other_business(), "a line that goes round was not disturbed");
         // SAFETY: the caller does nothing but switch. Until then this thread alone sees the line.
-        self.line.rotate(unsafe { Runnable::left(TaskPtr::of(task)) });
+        let left = || unsafe { Runnable::left(TaskPtr::of(task)) };
+        // For one that has started, and may move or stays, as the task itself.
+        let instead_of = |next: TaskPtr| task.state.give_turn(&next.state).then(left);
+        // SAFETY: a step of two states does not use the line.
+        let next = unsafe { self.line.rotate(instead_of) }?;
+        self.picks_left.count_one();
+        self.claim_home(next);
+        self.note_running(next);
         Some(next)
     }
 
@@ -125,8 +139,7 @@ impl Worker {
         if let Some(next) = self.take_woken() {
             self.after.set(wait);
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
-            unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-            task.worker().finish_switch();
+            unsafe { go_over(task, next.sp.get(), LOOK) };
         } else if self.is_virtual || self.discipline.tasks().is_some() || self.owes_turn.get() {
             self.leave_to_worker(task, wait);
         } else {
@@ -158,8 +171,7 @@ impl Worker {
         self.take_slot();
         self.begin(next);
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
-        unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-        task.worker().finish_switch();
+        unsafe { go_over(task, next.sp.get(), LOOK) };
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
         true
     }
@@ -169,7 +181,7 @@ impl Worker {
     fn woken_next(&self) -> Option<TaskPtr> {
         let next = self.slot.peek().filter(|next| next.is_started())?;
         let other_business = !self.is_plain
-            || self.until_look.get() == 0
+            || self.picks_left.get() == 0
             || self.run_began_ns.get() != 0
             || self.slot_streak.get() + 1 >= SLOT_STREAK && (self.has_spawned() || !self.line.is_empty());
         if other_business { None } else { Some(next) }
@@ -178,7 +190,7 @@ impl Worker {
     /// Takes the task that [`Worker::woken_next`] has named.
     #[inline(always)]
     fn take_slot(&self) {
-        self.until_look.set(self.until_look.get() - 1);
+        self.picks_left.count_one();
         self.slot_streak.set((self.slot_streak.get() + 1) % SLOT_STREAK);
         self.slot.0.set(None);
     }
@@ -200,8 +212,7 @@ impl Worker {
                 self.dispatch(next.take());
                 self.after.set(after);
                 // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
-                unsafe { switch(task.sp.as_ptr(), context, 0) };
-                task.worker().finish_switch();
+                unsafe { go_over(task, context, LOOK) };
             }
             None => {
                 self.no_stack(next);
@@ -214,8 +225,7 @@ impl Worker {
         self.after.set(after);
         self.current.set(null());
         // SAFETY: the worker saved its context when it left its stack for a task, and waits to go on.
-        unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Idle as usize) };
-        task.worker().finish_switch();
+        unsafe { go_over(task, *self.sp.get(), LOOK) };
     }
 
     /// The context to go on with: the saved one, or a new stack's.
@@ -311,7 +321,7 @@ impl Worker {
         self.rt().monitored.watch.begin(self.index);
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
         // goes on when a task leaves to it, or by the overflow handler.
-        let back = unsafe { switch(self.sp.get(), context, 0) };
+        let back = unsafe { switch(self.sp.get(), context, LOOK) };
         self.rt().monitored.watch.end(self.index);
         self.exit_span();
         let back = match back {
@@ -395,7 +405,7 @@ impl Worker {
         });
         self.after.set(after);
         // SAFETY: a context of this worker's, gone on with once; the one that is saved here is forgotten.
-        unsafe { switch(&raw mut dead, context, Back::Idle as usize) };
+        unsafe { switch(&raw mut dead, context, LOOK) };
         std::process::abort()
     }
 

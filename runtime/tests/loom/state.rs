@@ -86,11 +86,30 @@ impl Waiter {
 
     /// Takes the task from its queue. The queue orders what its waker wrote before the run, and nothing else.
     fn run_again(&self) {
+        self.leave_queue();
+        self.state.dispatch_for_model();
+    }
+
+    fn leave_queue(&self) {
         while self.queued.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
         assert_eq!(self.queued.swap(0, Ordering::Acquire), 1, "queued twice");
-        self.state.dispatch_for_model();
+    }
+
+    /// Waits as a task does whose worker has another one, which is Ready now. That one runs meanwhile. Then they give each other
+    /// turns, until it is this one's.
+    fn wait_in_turns(&self, other: &Self) {
+        while !self.is_over() {
+            if self.commits_to_be_queued() {
+                self.queued.fetch_add(1, Ordering::Release);
+            }
+            other.state.dispatch_for_model();
+            self.leave_queue();
+            assert!(other.state.give_turn(&self.state));
+            assert!(self.state.give_turn(&other.state));
+            assert!(other.state.give_turn(&self.state));
+        }
     }
 }
 
@@ -241,6 +260,29 @@ fn a_wake_is_not_lost_beside_a_spurious_one() {
             other.join().unwrap();
         }
     });
+}
+
+/// The same, of a task that gives turns to another one of its worker and is given some.
+#[test]
+fn a_wake_is_not_lost_in_the_turns_that_tasks_give_each_other() {
+    model(|| {
+        let (task, other) = (Arc::new(Waiter::running()), Waiter::running());
+        assert!(!other.commits_to_be_queued());
+        assert!(other.is_to_be_queued(Event::Wake, None), "it has frames, and is Ready");
+        let wakers = [false, true].map(|spurious| {
+            let task = task.clone();
+            thread::spawn(move || if spurious { task.wake(Event::Wake, None) } else { task.end_wait(None) })
+        });
+        task.wait_in_turns(&other);
+        for waker in wakers {
+            waker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_model_finds_turns_that_lose_wakes() {
+    finds(&[Mutant::TurnForgets], "state::a_wake_is_not_lost_in_the_turns_that_tasks_give_each_other");
 }
 
 #[test]
