@@ -440,6 +440,8 @@ JANUS_LAYOUT(offsetof(janus_rate, burst) == 56, "janus_rate.burst");
 #define JANUS_ELSEWHERE 34
 /* The quota has less now. */
 #define JANUS_OVER_RATE 35
+/* The process is the child of a fork, and the schedulers are its parent's. */
+#define JANUS_FORKED 36
 
 /* What a status says, in English. The text is never null and lives as long as the library. */
 const char *janus_status_text(int32_t status);

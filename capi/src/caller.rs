@@ -6,12 +6,13 @@
 #![allow(unsafe_code)]
 
 use crate::endpoint::OpenCalls;
+use crate::fork;
 use crate::handle::Name;
 use crate::nursery;
 use crate::scheduler::Scheduler;
 use crate::status::{
-    JANUS_BUSY, JANUS_INTERNAL, JANUS_NOT_A_TASK, JANUS_NURSERY_LEFT_OPEN, JANUS_TASK_FAILED, Problem,
-    TaskFault,
+    JANUS_BUSY, JANUS_FORKED, JANUS_INTERNAL, JANUS_NOT_A_TASK, JANUS_NURSERY_LEFT_OPEN, JANUS_TASK_FAILED,
+    Problem, TaskFault,
 };
 use mainspring::{Component, Cx, Stop, TaskError};
 use std::cell::{Cell, RefCell};
@@ -98,6 +99,10 @@ pub(crate) struct HostFrame {
 impl Drop for HostFrame {
     /// The thread ends. Tasks of its nurseries may use what is on its stack, so that it waits for them.
     fn drop(&mut self) {
+        // In the child of a fork there are no tasks to wait for.
+        if fork::is_child() {
+            return;
+        }
         nursery::abandon(&mut self.nurseries, None);
     }
 }
@@ -178,6 +183,9 @@ fn attempt<R>(
 
 /// Runs a call from C: finds out who calls, and lets nothing unwind.
 pub(crate) fn call<R>(f: impl FnOnce(&mut Caller<'_>) -> Result<R, Problem>) -> Result<R, i32> {
+    if fork::is_child() {
+        return Err(JANUS_FORKED);
+    }
     let current = CURRENT.replace(null_mut());
     if !current.is_null() {
         // SAFETY: the frame of the task that runs here, which `run_function` keeps until its C code has returned. Nobody else has
@@ -232,6 +240,11 @@ impl Work {
         // process is aborted on the way. A panic of a function that is Rust ends the task.
         let value = Stop::catch(|| unsafe { (self.function)(self.arg) });
         CURRENT.set(null_mut());
+        if fork::is_child() {
+            // The worker would go on, and run the parent's tasks a second time.
+            eprintln!("a task returned in the child of a fork: exec or _exit there");
+            std::process::abort();
+        }
         // Before its nurseries are waited for: a task in one may wait for an answer.
         frame.calls = OpenCalls::default();
         let value = value.unwrap_or_else(|stop| {

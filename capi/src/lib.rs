@@ -13,6 +13,7 @@ mod caller;
 mod channel;
 mod context;
 mod endpoint;
+mod fork;
 mod handle;
 mod layout;
 mod nursery;

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::caller::{Caller, Work, call, status};
+use crate::fork;
 use crate::handle::{Kind, Name, Table};
 use crate::layout::{
     JANUS_CAP_BUDGET, JANUS_CAP_CHANNEL, JANUS_CAP_CONTEXT, JANUS_CAP_SPAWN, JANUS_CAPS_NONE,
@@ -176,6 +177,7 @@ fn weights(config: &janus_scheduler_config) -> Result<Vec<Weight>, Problem> {
 }
 
 fn create(config: &janus_scheduler_config) -> Result<Name, Problem> {
+    fork::watch()?;
     let runtime = RwLock::new(Some(build(config)?));
     let scheduler = Scheduler { runtime, nurseries: Mutex::new(Some(Vec::new())) };
     Ok(SCHEDULERS.insert(Arc::new(scheduler))?)

@@ -94,6 +94,8 @@ statuses! {
     JANUS_ELSEWHERE = 34, c"the context's time is on another worker: make it in this task, or spawn a task on it";
     /// The quota has less now.
     JANUS_OVER_RATE = 35, c"the quota has not so much now: try again later, or ask for less";
+    /// The process is the child of a fork, and the schedulers are its parent's.
+    JANUS_FORKED = 36, c"the schedulers are those of the process that forked: exec, or exit";
 }
 
 /// What a status says, in English. The text is never null and lives as long as the library.

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static char said[512];
 
@@ -1438,6 +1440,173 @@ static void quotas(void) {
     STATUS(janus_quota_destroy(quota), JANUS_STALE_HANDLE);
 }
 
+/* ---- forks ---- */
+
+struct inherited {
+    janus_scheduler scheduler;
+    janus_nursery nursery;
+    janus_task task;
+    janus_channel channel;
+};
+
+/* Nothing of the parent's can be used in a child, and nothing is waited for there. */
+static void use_inherited(struct inherited *all) {
+    uint64_t word = 0;
+    int64_t result = 0;
+    /* A call that waits is a child that does not end. */
+    alarm(60);
+    CHECK(janus_scheduler_create(janus_scheduler_config_default()) == NULL);
+    CHECK(janus_nursery_create() == NULL);
+    CHECK(janus_nursery_spawn(all->nursery, finish, NULL) == NULL);
+    CHECK(janus_nursery_await(all->nursery).status == JANUS_FORKED);
+    STATUS(janus_nursery_destroy(all->nursery), JANUS_FORKED);
+    STATUS(janus_task_join(all->task, &result), JANUS_FORKED);
+    STATUS(janus_channel_send(all->channel, 1, JANUS_FOREVER), JANUS_FORKED);
+    STATUS(janus_channel_recv(all->channel, &word, JANUS_FOREVER), JANUS_FORKED);
+    STATUS(janus_scheduler_run(all->scheduler, finish, NULL, NULL), JANUS_FORKED);
+    STATUS(janus_scheduler_shutdown(all->scheduler), JANUS_FORKED);
+    STATUS(janus_scheduler_yield(), JANUS_FORKED);
+    STATUS(janus_budget_charge(1), JANUS_FORKED);
+    STATUS(janus_scheduler_shutdown(NULL), JANUS_FORKED);
+    CHECK(janus_budget_get_current().ops == 0);
+    CHECK(strstr(janus_status_text(JANUS_FORKED), "forked") != NULL);
+}
+
+static void ended_well(pid_t child) {
+    int how = -1;
+    CHECK(child > 0 && waitpid(child, &how, 0) == child);
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+static int64_t fork_in_task(void *arg) {
+    pid_t child = fork();
+    if (child == 0) {
+        use_inherited(arg);
+        _exit(0);
+    }
+    ended_well(child);
+    return finish(NULL);
+}
+
+static void forks(void) {
+    struct inherited all = {started(2), janus_nursery_create(), NULL, janus_channel_create(0)};
+    all.task = janus_nursery_spawn(all.nursery, sleep_until_told, NULL);
+    wait_until_begun(1);
+    pid_t child = fork();
+    if (child == 0) {
+        use_inherited(&all);
+        /* What ends with the thread has an open nursery. */
+        exit(0);
+    }
+    ended_well(child);
+    STATUS(janus_scheduler_run(all.scheduler, fork_in_task, &all, NULL), JANUS_OK);
+    CHECK(finished == 1);
+    /* For the parent nothing has changed. */
+    STATUS(janus_nursery_cancel(all.nursery), JANUS_OK);
+    CHECK(janus_nursery_await(all.nursery).status != JANUS_OK);
+    CHECK(told == 1);
+    STATUS(janus_nursery_destroy(all.nursery), JANUS_OK);
+    STATUS(janus_channel_destroy(all.channel), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(all.scheduler), JANUS_OK);
+}
+
+/* ---- numbers that are too large ---- */
+
+static const janus_budget MOST_BUDGET = {UINT32_MAX, SIZE_MAX, UINT16_MAX, UINT16_MAX, UINT16_MAX};
+static const janus_pool MOST_POOL = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
+static int64_t ask_for_too_much(void *arg) {
+    uint64_t word;
+    janus_nursery_options open = {0};
+    janus_spawn_options child = {0};
+    STATUS(janus_budget_charge_memory(SIZE_MAX), JANUS_MEMORY_BUDGET_EXHAUSTED);
+    STATUS(janus_budget_recharge(MOST_BUDGET), JANUS_NOT_PERMITTED);
+    open.has_pool = 1;
+    open.pool = MOST_POOL;
+    CHECK(janus_nursery_create_with(&open) == NULL);
+    open = (janus_nursery_options){.deadline_ns = UINT64_MAX};
+    janus_nursery nursery = janus_nursery_create_with(&open);
+    CHECK(nursery != NULL);
+    STATUS(janus_nursery_top_up(nursery, MOST_POOL), JANUS_POOL_EXHAUSTED);
+    child.has_budget = 1;
+    child.budget = MOST_BUDGET;
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &child) == NULL);
+    child = (janus_spawn_options){.has_pool = 1, .pool = MOST_POOL};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &child) == NULL);
+    child = (janus_spawn_options){.stack_size = SIZE_MAX};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &child) == NULL);
+    child = (janus_spawn_options){.tenant = UINT32_MAX};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &child) == NULL);
+    janus_task task = janus_nursery_spawn(nursery, wait_for_nobody, arg);
+    STATUS(janus_task_recharge(task, MOST_BUDGET), JANUS_POOL_EXHAUSTED);
+    /* As long as it takes, and longer than the clock can say. */
+    STATUS(janus_channel_send(arg, 1, UINT64_MAX - 1), JANUS_OK);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    STATUS(janus_channel_recv(arg, &word, 0), JANUS_WOULD_BLOCK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    begin();
+    /* It never wakes by itself. */
+    return janus_task_sleep(UINT64_MAX) == JANUS_CANCELLED ? 0 : -1;
+}
+
+static void too_large(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.stack_size = SIZE_MAX;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.worker_count = UINT32_MAX;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.worker_count = 2;
+    config.root_pool = MOST_POOL;
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    CHECK(scheduler != NULL);
+    janus_channel channel = janus_channel_create(0);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options some = {.has_pool = 1, .pool = {1000000, 1 << 20, 10, 100, 100}};
+    CHECK(janus_nursery_spawn_with(nursery, ask_for_too_much, channel, &some) != NULL);
+    wait_until_begun(1);
+    STATUS(janus_nursery_cancel(nursery), JANUS_OK);
+    int32_t status = janus_nursery_await(nursery).status;
+    CHECK(status == JANUS_CANCELLED);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    janus_rate rate = {.period_ns = UINT64_MAX, .limit = MOST_POOL, .burst = MOST_POOL};
+    CHECK(janus_quota_create(&rate) == NULL);
+    rate.period_ns = 10 * MS;
+    janus_quota quota = janus_quota_create(&rate);
+    if (quota != NULL) STATUS(janus_quota_destroy(quota), JANUS_OK);
+    janus_reservation asked = {.budget_ns = UINT64_MAX, .period_ns = UINT64_MAX, .deadline_ns = UINT64_MAX, .worker = JANUS_ANY_WORKER};
+    CHECK(janus_context_create(&asked) == NULL);
+    STATUS(janus_channel_destroy(channel), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    /* A scheduler whose config grants time. */
+    scheduler = janus_scheduler_create(with_contexts(1));
+    CHECK(janus_context_create(&asked) == NULL);
+    asked = (janus_reservation){.budget_ns = 1, .period_ns = UINT64_MAX, .worker = UINT32_MAX - 1};
+    CHECK(janus_context_create(&asked) == NULL);
+    janus_context context = reserve(1 * MS, 100 * MS);
+    CHECK(context != NULL);
+    CHECK(janus_context_adjust(context, UINT64_MAX, UINT64_MAX) != JANUS_OK);
+    CHECK(janus_context_adjust(context, 1, UINT64_MAX) != JANUS_OK);
+    STATUS(janus_context_destroy(context), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    config = with_contexts(1);
+    config.context_count = UINT32_MAX;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = with_contexts(1);
+    config.context_share_ppm = UINT32_MAX;
+    scheduler = janus_scheduler_create(config);
+    if (scheduler != NULL) STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    /* More tenants than there is room for weights. */
+    config = with_caps(1);
+    config.tenant_count = UINT32_MAX;
+    uint32_t weights[2] = {1, UINT32_MAX};
+    config.tenant_weights = weights;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config.tenant_count = 2;
+    CHECK(janus_scheduler_create(config) == NULL);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -1470,6 +1639,8 @@ static const struct {
     {"contexts", contexts},
     {"foreign_contexts", foreign_contexts},
     {"quotas", quotas},
+    {"forks", forks},
+    {"too_large", too_large},
 };
 
 int main(int argc, char **argv) {

@@ -55,6 +55,16 @@ fn four_functions_are_enough_to_run_tasks_and_to_see_their_errors() {
     run("four_functions");
 }
 
+#[test]
+fn the_child_of_a_fork_is_refused_and_waits_for_nothing() {
+    run("forks");
+}
+
+#[test]
+fn numbers_that_are_too_large_are_refused_or_mean_for_ever() {
+    run("too_large");
+}
+
 //= NURS:error-propagation
 #[test]
 fn the_first_error_is_the_nurserys_and_cancels_the_others() {
