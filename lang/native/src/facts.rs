@@ -7,7 +7,7 @@
 //! Conserved: a check that is left out is one that cannot fail. What is not understood is not known, and is checked.
 
 use crate::interval::{Interval, exchanged, negated};
-use mainspring_qtjir::pass::{dominators, reverse_postorder};
+use mainspring_qtjir::pass::{Dominators, reverse_postorder};
 use mainspring_qtjir::{Binary, Function, Op, Terminator, Type, Unary, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -71,7 +71,7 @@ type Condition = (Binary, Value, Value);
 struct Ranges<'f> {
     function: &'f Function,
     order: Vec<usize>,
-    idom: Vec<usize>,
+    tree: Dominators,
     /// What a block knows because of how it is entered.
     entered: Vec<Option<Condition>>,
     /// Where each value is defined: its block, and the instruction if it is no parameter.
@@ -98,12 +98,12 @@ impl<'f> Ranges<'f> {
         }
         steps.sort_unstable();
         steps.dedup();
-        let (order, idom) = (reverse_postorder(function), dominators(function));
+        let (order, tree) = (reverse_postorder(function), Dominators::of(function));
         let values = function.values.len();
         let mut ranges = Self {
             function,
             order,
-            idom,
+            tree,
             entered: Vec::new(),
             homes,
             known: vec![None; values],
@@ -140,7 +140,7 @@ impl<'f> Ranges<'f> {
 
     /// The conditions that hold in a block, from the nearest outwards.
     fn conditions(&self, block: usize) -> impl Iterator<Item = Condition> + '_ {
-        let up = move |at: &usize| (*at != 0).then(|| self.idom[*at]);
+        let up = move |at: &usize| (*at != 0).then(|| self.tree.immediate(*at));
         std::iter::successors(Some(block), up).take(MOST_CONDITIONS).filter_map(|at| self.entered[at])
     }
 
@@ -344,9 +344,9 @@ enum Undo {
 impl<'r, 'f> Looked<'r, 'f> {
     /// Goes down the tree of dominators.
     fn through(ranges: &'r Ranges<'f>) -> Facts {
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); ranges.idom.len()];
+        let mut below: Vec<Vec<usize>> = vec![Vec::new(); ranges.function.blocks.len()];
         for block in ranges.order.iter().skip(1) {
-            below[ranges.idom[*block]].push(*block);
+            below[ranges.tree.immediate(*block)].push(*block);
         }
         let (facts, indices, words, undo) = (Facts::default(), HashSet::new(), HashMap::new(), Vec::new());
         let mut looked = Self { ranges, facts, indices, words, undo };

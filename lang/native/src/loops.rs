@@ -1,7 +1,7 @@
 //! Which blocks belong to which loop.
 
 use mainspring_qtjir::Function;
-use mainspring_qtjir::pass::{dominates, dominators};
+use mainspring_qtjir::pass::Dominators;
 use std::collections::HashSet;
 
 /// A function with more blocks counts as one without loops.
@@ -14,7 +14,7 @@ pub(crate) struct Loops {
     all: Vec<HashSet<usize>>,
     /// The innermost loop of a block, and how many loops it is in.
     of: Vec<Option<(usize, usize)>>,
-    idom: Vec<usize>,
+    tree: Dominators,
 }
 
 impl Loops {
@@ -22,11 +22,11 @@ impl Loops {
         if function.blocks.len() > MOST_BLOCKS {
             return Self::default();
         }
-        let (idom, before) = (dominators(function), function.predecessors());
+        let (tree, before) = (Dominators::of(function), function.predecessors());
         let mut all: Vec<HashSet<usize>> = Vec::new();
         for header in 0..function.blocks.len() {
             let latches = before[header].iter().map(|id| id.0 as usize);
-            let mut todo: Vec<usize> = latches.filter(|from| dominates(&idom, header, *from)).collect();
+            let mut todo: Vec<usize> = latches.filter(|from| tree.dominates(header, *from)).collect();
             if todo.is_empty() {
                 continue;
             }
@@ -45,7 +45,7 @@ impl Loops {
                 around.min_by_key(|(_, blocks)| blocks.len()).map(|(number, _)| (number, depth))
             })
             .collect();
-        Self { all, of, idom }
+        Self { all, of, tree }
     }
 
     /// Whether the way from a block to another leaves the innermost loop of the first.
@@ -58,7 +58,7 @@ impl Loops {
     pub(crate) fn passes(&self, above: usize, latch: usize) -> bool {
         let innermost = self.of.get(latch).copied().flatten();
         innermost.is_some_and(|(number, _)| self.all[number].contains(&above))
-            && dominates(&self.idom, above, latch)
+            && self.tree.dominates(above, latch)
     }
 
     /// How many loops a block is in.

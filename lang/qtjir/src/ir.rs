@@ -99,6 +99,11 @@ impl Type {
         }
     }
 
+    /// Whether a value of the type is a right that somebody has granted.
+    pub const fn is_capability(&self) -> bool {
+        matches!(self, Self::CapSpawn | Self::CapBudget)
+    }
+
     /// Whether values of the type live in the heap.
     pub const fn is_reference(&self) -> bool {
         matches!(self, Self::Slice(_) | Self::Struct(_))

@@ -40,4 +40,4 @@ pub use run::{
     Account, Ended, FRAME_OVERHEAD_WORDS, Fault, FaultKind, Interrupt, Limits, Native, NativeCall, Nest,
     Output, Program, Quiet, STACK_WORDS, TaskEnv, TaskState, Trap, binary, task_fault,
 };
-pub use verify::{Complaint, VerifyError, verify};
+pub use verify::{Complaint, MAX_FUNCTIONS, MAX_PARAMS, VerifyError, verify};

@@ -59,9 +59,11 @@ pub enum Complaint {
     BadTenancy,
     /// A value of this type stays in its task.
     StaysInTask(String),
+    /// A slice begins with zeros, and a capability is never made of one.
+    Forged(String),
     /// The function does not say that it can fail.
     CannotFail,
-    /// Another interval than the profile's, which only a sovereign program may choose, or an interval of 0.
+    /// Another interval than the profile's, which only a sovereign program may choose, or one that is too small or too large.
     BadInterval,
     /// An entry block that is jumped to.
     JumpToEntry,
@@ -100,8 +102,14 @@ impl fmt::Display for Complaint {
             }
             Self::BadTenancy => f.write_str("a task of the scheduler has the tenancy CPU_Parallel"),
             Self::StaysInTask(of) => write!(f, "a value of type {of} does not leave its task"),
+            Self::Forged(of) => write!(f, "a new slice would hold a {of} that nobody granted"),
             Self::CannotFail => f.write_str("this function cannot fail; declare it with `fails`"),
-            Self::BadInterval => f.write_str("only a sovereign program chooses its interval, of at least 1"),
+            Self::BadInterval => {
+                write!(
+                    f,
+                    "only a sovereign program chooses its interval, of at least 1 and at most {MAX_INTERVAL}"
+                )
+            }
             Self::JumpToEntry => f.write_str("nothing may jump to the first block"),
             Self::TooLarge(what) => write!(f, "too many {what}; split it"),
         }
@@ -131,10 +139,16 @@ impl fmt::Display for VerifyError {
 
 impl std::error::Error for VerifyError {}
 
-const MAX_FUNCTIONS: usize = 1 << 12;
+/// A module has no more functions, and no more structs.
+pub const MAX_FUNCTIONS: usize = 1 << 12;
+/// A function has no more parameters, and a struct no more fields.
+pub const MAX_PARAMS: usize = 64;
+/// The largest interval that a program may choose. It runs so far beyond its budget at most, and its neighbours wait so long.
+const MAX_INTERVAL: u32 = 1 << 16;
+/// Nurseries of a function that are open at one time. A task traps before it has so many open.
+const MAX_OPEN: usize = 64;
 const MAX_BLOCKS: usize = 1 << 14;
 const MAX_VALUES: usize = 1 << 16;
-const MAX_PARAMS: usize = 64;
 
 /// Whether a module means something.
 pub fn verify(module: &Module) -> Result<(), VerifyError> {
@@ -166,8 +180,9 @@ fn whole(module: &Module) -> Result<(), Complaint> {
     if module.functions.len() > MAX_FUNCTIONS || module.structs.len() > MAX_FUNCTIONS {
         return Err(Complaint::TooLarge("functions or structs"));
     }
-    let chosen = module.yield_interval.is_some();
-    if chosen && module.profile != Profile::Sovereign || module.yield_interval == Some(0) {
+    if let Some(chosen) = module.yield_interval
+        && (module.profile != Profile::Sovereign || !(1..=MAX_INTERVAL).contains(&chosen))
+    {
         return Err(Complaint::BadInterval);
     }
     once(module.functions.iter().map(|function| function.name.as_str()))?;
@@ -266,7 +281,7 @@ impl Check<'_> {
 
     /// Each use is dominated by its definition.
     fn defined_before_use(&self) -> Checked {
-        let idom = crate::pass::dominators(self.function);
+        let tree = crate::pass::Dominators::of(self.function);
         let mut home = vec![None; self.function.values.len()];
         for (at, block) in self.function.blocks.iter().enumerate() {
             for value in block.params.iter().chain(block.instrs.iter().flat_map(|instr| &instr.results)) {
@@ -277,11 +292,7 @@ impl Check<'_> {
         for (at, block) in self.function.blocks.iter().enumerate() {
             let known = |value: Value, seen: &[bool]| {
                 let Some(Some(defined_in)) = home.get(value.0 as usize) else { return false };
-                if *defined_in == at {
-                    seen[value.0 as usize]
-                } else {
-                    crate::pass::dominates(&idom, *defined_in, at)
-                }
+                if *defined_in == at { seen[value.0 as usize] } else { tree.dominates(*defined_in, at) }
             };
             block.params.iter().for_each(|value| seen[value.0 as usize] = true);
             for instr in &block.instrs {
@@ -332,6 +343,9 @@ impl Check<'_> {
             let mut open = open_at[at].clone().unwrap_or_default();
             for instr in &blocks[at].instrs {
                 match instr.op {
+                    Op::NurseryBegin if open.len() >= MAX_OPEN => {
+                        return Err((Complaint::TooLarge("nurseries inside of each other"), instr.pos));
+                    }
                     Op::NurseryBegin => open.push(instr.results[0]),
                     Op::NurseryEnd(nursery) if open.pop() != Some(nursery) => {
                         return Err((Complaint::NurseryOrder, instr.pos));

@@ -6,11 +6,13 @@
 //! added up.
 
 mod checks;
+mod dominators;
 mod merge;
 mod strips;
 mod unroll;
 
 pub use checks::insert_checks;
+pub use dominators::Dominators;
 pub use merge::merge_charges;
 pub use strips::strip_mine;
 pub use unroll::unroll;
@@ -34,53 +36,6 @@ pub fn remove_charges(module: &mut Module) {
         for block in &mut function.blocks {
             block.instrs.retain(|instr| !matches!(instr.op, Op::BudgetDecrement(_) | Op::BudgetCheck));
         }
-    }
-}
-
-/// The immediate dominator of each block. Blocks must all be reachable.
-pub fn dominators(function: &Function) -> Vec<usize> {
-    let order = reverse_postorder(function);
-    let mut rank = vec![usize::MAX; function.blocks.len()];
-    for (at, &block) in order.iter().enumerate() {
-        rank[block] = at;
-    }
-    let before = function.predecessors();
-    let mut idom = vec![usize::MAX; function.blocks.len()];
-    idom[0] = 0;
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for &block in order.iter().skip(1) {
-            let mut known =
-                before[block].iter().map(|id| id.0 as usize).filter(|&other| idom[other] != usize::MAX);
-            let Some(first) = known.next() else { continue };
-            let common = known.fold(first, |mut a, mut b| {
-                while a != b {
-                    while rank[a] > rank[b] {
-                        a = idom[a];
-                    }
-                    while rank[b] > rank[a] {
-                        b = idom[b];
-                    }
-                }
-                a
-            });
-            changed |= std::mem::replace(&mut idom[block], common) != common;
-        }
-    }
-    idom
-}
-
-/// Whether every way to `block` leads through `above`.
-pub fn dominates(idom: &[usize], above: usize, mut block: usize) -> bool {
-    loop {
-        if block == above {
-            return true;
-        }
-        if block == 0 || idom[block] == usize::MAX {
-            return false;
-        }
-        block = idom[block];
     }
 }
 

@@ -4,17 +4,20 @@
 //! many turns as are left, at most an interval, and the inner one runs them without any check. A trap in a strip forfeits what
 //! was paid for its other turns.
 
+use super::Dominators;
 use super::checks::ways_back;
 use super::unroll::charged;
-use super::{dominates, dominators};
 use crate::ir::{Binary, Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::{HashMap, HashSet};
 
+/// A strip has no more turns, whatever interval the program chose: nothing stops code in the middle of a strip.
+const MOST_TURNS: u32 = 1024;
 /// A function with more blocks is left as it is: each loop is looked for anew.
 const MOST_BLOCKS: usize = 2048;
 
-/// Turns counted loops into strips of at most `interval` turns.
+/// Turns counted loops into strips of at most `interval` turns, and at most [`MOST_TURNS`].
 pub fn strip_mine(function: &mut Function, interval: u32) {
+    let interval = interval.min(MOST_TURNS);
     if function.blocks.len() > MOST_BLOCKS {
         return;
     }
@@ -36,7 +39,7 @@ struct Counted {
 }
 
 fn find(function: &Function) -> Option<Counted> {
-    let idom = dominators(function);
+    let tree = Dominators::of(function);
     let homes = homes(function);
     let ways = ways_back(function);
     ways.iter().find_map(|&(latch, way)| {
@@ -44,7 +47,7 @@ fn find(function: &Function) -> Option<Counted> {
         let ways_to_header = ways
             .iter()
             .filter(|&&(from, way)| function.blocks[from].end.targets()[way].block.0 as usize == header);
-        if ways_to_header.count() != 1 || !dominates(&idom, header, latch) {
+        if ways_to_header.count() != 1 || !tree.dominates(header, latch) {
             return None;
         }
         counted(function, &homes, header, latch)

@@ -4,8 +4,8 @@
 //! copy keeps its own conditions, so that the turns are the same. A turn that was charged on the way back is charged by the last
 //! copy for all of them, and on each way out for those that came before.
 
+use super::Dominators;
 use super::checks::ways_back;
-use super::{dominates, dominators};
 use crate::ir::{Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -45,7 +45,7 @@ struct Small {
 }
 
 fn find(function: &Function, done: &mut HashSet<usize>) -> Option<Small> {
-    let idom = dominators(function);
+    let tree = Dominators::of(function);
     let ways = ways_back(function);
     let to = |&(from, way): &(usize, usize)| function.blocks[from].end.targets()[way].block.0 as usize;
     let headers: Vec<usize> = ways.iter().map(to).collect();
@@ -53,7 +53,7 @@ fn find(function: &Function, done: &mut HashSet<usize>) -> Option<Small> {
         let latch = way.0;
         let is_jump = matches!(function.blocks[latch].end, Terminator::Jump(_));
         let is_only = headers.iter().filter(|other| **other == header).count() == 1;
-        if !is_jump || !is_only || header == 0 || !dominates(&idom, header, latch) || !done.insert(header) {
+        if !is_jump || !is_only || header == 0 || !tree.dominates(header, latch) || !done.insert(header) {
             continue;
         }
         let Some(blocks) = blocks_of(function, header, latch) else { continue };
@@ -110,7 +110,7 @@ fn uses(block: &Block) -> impl Iterator<Item = Value> + '_ {
 /// What is used after the loop and defined in it becomes a parameter of the block there, if one way alone leads to that block.
 fn give_params_to_exits(function: &mut Function, blocks: &[usize]) {
     let inside = defined(function, blocks);
-    let (idom, before) = (dominators(function), function.predecessors());
+    let (tree, before) = (Dominators::of(function), function.predecessors());
     for &from in blocks {
         for way in 0..function.blocks[from].end.targets().len() {
             let exit = function.blocks[from].end.targets()[way].block.0 as usize;
@@ -118,7 +118,7 @@ fn give_params_to_exits(function: &mut Function, blocks: &[usize]) {
                 continue;
             }
             let below: Vec<usize> =
-                (0..function.blocks.len()).filter(|at| dominates(&idom, exit, *at)).collect();
+                (0..function.blocks.len()).filter(|at| tree.dominates(exit, *at)).collect();
             let mut used: Vec<Value> = below
                 .iter()
                 .flat_map(|at| uses(&function.blocks[*at]))

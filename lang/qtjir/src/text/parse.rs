@@ -7,12 +7,15 @@ use crate::ir::{
     Terminator, Type, Unary, Value,
 };
 use mainspring::Profile;
+use std::collections::HashMap;
 use std::fmt;
 
 /// A longer text is refused.
 pub const MAX_TEXT_BYTES: usize = 4 << 20;
 /// A function has no more values.
 const MAX_VALUES: u32 = 1 << 16;
+/// All functions together have no more. A function has a place for each number up to the largest that it defines.
+const MAX_ALL_VALUES: usize = 1 << 20;
 
 /// Why a text is no module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,10 @@ pub enum ParseFault {
     UnknownOp(String),
     /// Values are numbered beyond what a function may have.
     TooManyValues,
+    /// The functions together number more values than a module may have.
+    TooManyInAll,
+    /// A name is too long.
+    LongName,
     /// A value is defined twice.
     DefinedTwice(Value),
     /// Blocks are not numbered in order.
@@ -56,6 +63,10 @@ impl fmt::Display for ParseFault {
             Self::BadType(text) => write!(f, "`{text}` is no type; types nest at most {MAX_TYPE_DEPTH} deep"),
             Self::UnknownOp(name) => write!(f, "there is no operation `{name}`"),
             Self::TooManyValues => write!(f, "a function has at most {MAX_VALUES} values; split it"),
+            Self::TooManyInAll => {
+                write!(f, "a module has at most {MAX_ALL_VALUES} values; number those of a function from 0")
+            }
+            Self::LongName => f.write_str("this name is too long; choose a shorter one"),
             Self::DefinedTwice(value) => write!(f, "{value} is defined twice; give it a number of its own"),
             Self::BlockOrder => f.write_str("blocks are numbered b0, b1, … in order"),
         }
@@ -85,7 +96,8 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
         return Err(ParseError { pos: Pos { line: 1, column: 1 }, fault: ParseFault::TooLong });
     }
     let tokens = tokens(text).map_err(|(fault, pos)| ParseError { pos, fault })?;
-    let mut parser = Parser { tokens, next: 0, module: Module::new(Profile::Service) };
+    let module = Module::new(Profile::Service);
+    let mut parser = Parser { tokens, next: 0, module, structs: HashMap::new(), values: 0 };
     parser.module().map_err(|fault| ParseError { pos: parser.pos(), fault })?;
     Ok(parser.module)
 }
@@ -94,6 +106,10 @@ struct Parser {
     tokens: Vec<(Token, Pos)>,
     next: usize,
     module: Module,
+    /// The number of each struct, by its name.
+    structs: HashMap<String, u32>,
+    /// The values of all functions so far.
+    values: usize,
 }
 
 /// Values of a function by number, as they are defined.
@@ -254,6 +270,8 @@ impl Parser {
             self.mark(':')?;
             fields.push((field, self.of_type(0)?));
         }
+        // The verifier refuses a second one of the same name.
+        self.structs.entry(name.clone()).or_insert(self.module.structs.len() as u32);
         self.module.structs.push(StructDef { name, fields });
         Ok(())
     }
@@ -289,8 +307,7 @@ impl Parser {
     }
 
     fn structure_named(&self, name: &str) -> Parsed<u32> {
-        let at = self.module.structs.iter().position(|def| def.name == name);
-        at.map(|at| at as u32).ok_or_else(|| ParseFault::BadType(name.to_owned()))
+        self.structs.get(name).copied().ok_or_else(|| ParseFault::BadType(name.to_owned()))
     }
 
     fn typed_values(&mut self, defined: &mut Defined) -> Parsed<Vec<Value>> {
@@ -321,6 +338,10 @@ impl Parser {
         while !self.takes('}') {
             let block = self.block(blocks.len(), params.take(), &mut defined)?;
             blocks.push(block);
+        }
+        self.values += defined.0.len();
+        if self.values > MAX_ALL_VALUES {
+            return Err(ParseFault::TooManyInAll);
         }
         // A number that is not defined is a value that no instruction can use.
         let values = defined.0.into_iter().map(|of| of.unwrap_or(Type::Unit)).collect();

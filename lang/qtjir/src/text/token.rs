@@ -20,6 +20,9 @@ pub(super) enum Token {
     End,
 }
 
+/// A longer name is refused. A front end makes the names of tasks of the names of functions, so that they are longer than those of its source.
+const MAX_NAME_BYTES: usize = 1024;
+
 pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Pos)>, (ParseFault, Pos)> {
     let mut reader = Reader { chars: text.chars().peekable(), pos: Pos { line: 1, column: 1 } };
     let mut out = Vec::new();
@@ -81,10 +84,15 @@ impl Reader<'_> {
         word
     }
 
+    fn name(&mut self) -> Result<String, ParseFault> {
+        let name = self.take(in_word);
+        if name.len() > MAX_NAME_BYTES { Err(ParseFault::LongName) } else { Ok(name) }
+    }
+
     fn token(&mut self) -> Result<Token, ParseFault> {
         let Some(&first) = self.chars.peek() else { return Ok(Token::End) };
         if first.is_ascii_alphabetic() || first == '_' {
-            return Ok(Token::Word(self.take(in_word)));
+            return self.name().map(Token::Word);
         }
         if first.is_ascii_digit() {
             return Ok(Token::Number(self.number()));
@@ -95,7 +103,7 @@ impl Reader<'_> {
                 let digits = self.take(|character| character.is_ascii_digit());
                 digits.parse().map(Token::Value).map_err(|_| ParseFault::BadNumber(digits))
             }
-            '@' => Ok(Token::Function(self.take(in_word))),
+            '@' => self.name().map(Token::Function),
             '-' if self.chars.peek() == Some(&'>') => {
                 self.next();
                 Ok(Token::Arrow)

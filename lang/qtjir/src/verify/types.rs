@@ -100,6 +100,9 @@ impl Check<'_> {
             Op::SliceNew(of, len) => {
                 self.is(*len, &Type::I64)?;
                 self.element(of)?;
+                if of.is_capability() {
+                    return Err(Complaint::Forged(self.text(of)));
+                }
                 one(Type::Slice(Box::new(of.clone())))
             }
             Op::Len(slice) => {

@@ -67,6 +67,18 @@ fn a_loop_that_knows_its_length_pays_in_strips() {
     }
 }
 
+/// Nothing stops code in the middle of a strip, so that it is not the program that says how long one is.
+#[test]
+fn a_strip_is_short_whatever_interval_the_program_chose() {
+    let module = parse(&format!("profile sovereign\ninterval 65536\n{}", summing("sum"))).unwrap();
+    let program = Program::compile(module).unwrap();
+    let text = print(program.module());
+    let strip = text.lines().position(|line| line.contains("Min_Unsigned")).unwrap();
+    assert!(text.lines().nth(strip - 1).unwrap().ends_with("= Int 1024"), "{text}");
+    let ended = run(&program, "sum", 100_000);
+    assert_eq!((ended.ops, ended.looks), (100_000, 2));
+}
+
 #[test]
 fn a_loop_with_another_way_out_keeps_its_check() {
     let text = "profile core

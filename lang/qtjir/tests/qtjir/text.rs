@@ -142,3 +142,50 @@ fn a_text_that_is_no_module_gets_its_place() {
     let long = " ".repeat(mainspring_qtjir::text::MAX_TEXT_BYTES + 1);
     assert_eq!(parse(&long).unwrap_err().fault, ParseFault::TooLong);
 }
+
+/// As much of something as a text has room for.
+fn full(part: impl Fn(usize) -> String) -> String {
+    let mut text = String::new();
+    for number in 0.. {
+        let part = part(number);
+        if text.len() + part.len() > mainspring_qtjir::text::MAX_TEXT_BYTES {
+            break;
+        }
+        text.push_str(&part);
+    }
+    text
+}
+
+/// The largest texts of one thing: each would take minutes, or more memory than a host has, if what is looked at for one of them grew with their
+/// number, or with a number that stands in it.
+#[test]
+fn the_largest_texts_are_read_or_refused() {
+    let text = full(|number| format!("fn @f{number}(%65535: i64) -> unit {{\nb0:\nReturn\n}}\n"));
+    assert_eq!(parse(&text).unwrap_err().fault, ParseFault::TooManyInAll);
+    let long = "x".repeat(1 << 20);
+    assert_eq!(parse(&format!("fn @{long}() -> unit {{")).unwrap_err().fault, ParseFault::LongName);
+    assert_eq!(parse(&format!("error {long}")).unwrap_err().fault, ParseFault::LongName);
+    // Each field looks for its struct among all that are there.
+    let text = full(|number| match number {
+        0..100_000 => format!("struct s{number} {{}}\n"),
+        _ => format!("struct s{number} {{a: s99999}}\n"),
+    });
+    assert!(
+        verify(&parse(&text).unwrap()).unwrap_err().to_string().contains("too many functions or structs")
+    );
+    // A value that is used far below, by way of all the blocks between.
+    let chain: String = (0..16_000).map(|at| format!("b{at}:\nJump b{}\n", at + 1)).collect();
+    let chain = chain.replacen("b0:\n", "b0:\n%0: i64 = Int 1\n", 1);
+    let uses = "Print %0\n".repeat(300_000);
+    let text = format!("fn @f() -> unit {{\n{chain}b16000:\n{uses}Return\n}}");
+    verify(&parse(&text).unwrap()).unwrap();
+    // Nurseries inside of each other.
+    for open in [64, 65, 16_000] {
+        let begins: String = (0..open).map(|at| format!("%{at}: nursery = Nursery_Begin\n")).collect();
+        let ends = (0..open).rev().map(|at| format!("%{}: i64 = Nursery_End %{at}\n", open + at));
+        let text = format!("fn @f() -> unit {{\nb0:\n{begins}{}Return\n}}", ends.collect::<String>());
+        let verified = verify(&parse(&text).unwrap()).map_err(|error| error.to_string());
+        assert_eq!(verified.is_ok(), open <= 64, "{open}: {verified:?}");
+        assert!(open <= 64 || verified.unwrap_err().contains("nurseries inside of each other"));
+    }
+}

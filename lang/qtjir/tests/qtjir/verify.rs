@@ -104,11 +104,27 @@ fn only_a_sovereign_program_chooses_its_interval() {
     assert!(
         complaint(&format!("profile service\ninterval 100\n{body}")).contains("only a sovereign program")
     );
-    assert!(complaint(&format!("profile sovereign\ninterval 0\n{body}")).contains("at least 1"));
+    // What it runs beyond its budget, and how long its neighbours wait, is bounded all the same.
+    for interval in [0, 65_537, u32::MAX] {
+        let text = format!("profile sovereign\ninterval {interval}\n{body}");
+        assert!(complaint(&text).contains("at least 1 and at most 65536"), "{interval}");
+    }
 }
 
 #[test]
 fn a_struct_does_not_hold_itself_nor_a_task() {
     assert!(parse("struct A { a: A }").is_err());
     assert!(complaint("struct A { a: task<i64> }").contains("holds what a struct cannot"));
+}
+
+/// A slice begins with zeros. A capability that is one would be a right that nobody has granted.
+#[test]
+fn a_capability_is_not_made_of_a_slice() {
+    for cap in ["CapSpawn", "CapBudget"] {
+        let text = format!(
+            "profile sovereign\nfn @f(%0: i64) -> {cap} {{\nb0:\n  %1: slice<{cap}> = Slice_New {cap}, %0\n  \
+             %2: {cap} = Load %1, %0\n  Return %2\n}}"
+        );
+        assert!(complaint(&text).starts_with("4:3: a new slice would hold a Cap"), "{}", complaint(&text));
+    }
 }
