@@ -23,6 +23,8 @@ pub enum Trap {
     BadSize(i64),
     /// A field of an element that was never set.
     Empty,
+    /// The host has less memory than the budget.
+    NoMemory,
     /// Calls nest too deep.
     StackOverflow,
     /// Nothing is left of this.
@@ -53,6 +55,7 @@ impl fmt::Display for Trap {
             Self::OutOfBounds { index, len } => write!(f, "index {index} of a slice of {len}"),
             Self::BadSize(size) => write!(f, "a size of {size}"),
             Self::Empty => f.write_str("this element was never set"),
+            Self::NoMemory => f.write_str("the host has no memory left; allocate less"),
             Self::StackOverflow => f.write_str("calls nest too deep"),
             Self::Exhausted(component) => write!(f, "ran out of {component}; give it a larger budget"),
             Self::OutOfTime => f.write_str("ran out of time; give it more"),

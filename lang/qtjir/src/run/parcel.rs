@@ -5,7 +5,7 @@
 
 use crate::ir::{Module, Type};
 use mainspring::{Receiver, Sender};
-use std::collections::HashMap;
+use std::collections::{HashMap, TryReserveError};
 
 /// Both sides of a channel.
 #[derive(Clone, Debug)]
@@ -62,25 +62,27 @@ impl Heap {
         self.outgrown = keep.then(Vec::new);
     }
 
-    /// Makes room for so many words more. What is kept is at most as much again as there is.
-    fn make_room(&mut self, more: usize) {
+    /// Makes room for so many words more, if the host has it. What is kept is at most as much again as there is.
+    fn make_room(&mut self, more: usize) -> Result<(), TryReserveError> {
         let wanted = self.words.len() + more;
         if wanted <= self.words.capacity() {
-            return;
+            return Ok(());
         }
-        let Some(outgrown) = &mut self.outgrown else { return };
-        let mut larger = Vec::with_capacity(wanted.max(self.words.capacity() * 2));
+        let Some(outgrown) = &mut self.outgrown else { return self.words.try_reserve(more) };
+        let mut larger = Vec::new();
+        larger.try_reserve_exact(wanted.max(self.words.capacity() * 2))?;
         larger.extend_from_slice(&self.words);
         outgrown.push(std::mem::replace(&mut self.words, larger));
+        Ok(())
     }
 
-    /// A new object of zeros.
-    pub(super) fn allocate(&mut self, len: usize) -> u64 {
-        self.make_room(len + 1);
+    /// A new object of zeros. None if the host has no memory for it, whatever the budget has.
+    pub(super) fn allocate(&mut self, len: usize) -> Option<u64> {
+        self.make_room(len + 1).ok()?;
         let at = self.words.len();
         self.words.push(len as u64);
         self.words.resize(at + 1 + len, 0);
-        at as u64
+        Some(at as u64)
     }
 
     /// The length of an object.
@@ -165,7 +167,10 @@ impl Heap {
     pub(super) fn unpack(&mut self, module: &Module, parcel: Parcel, types: &[Type]) -> Vec<u64> {
         let Parcel { roots, words, channels } = parcel;
         let (base, first) = (self.words.len(), self.channels.len());
-        self.make_room(words.len());
+        // The sender has paid. A receiver whose host has no memory panics.
+        if let Err(error) = self.make_room(words.len()) {
+            panic!("no memory for a message: {error}");
+        }
         self.words.extend(words.iter().skip(1));
         self.channels.extend(channels);
         let moved = |word: u64, of: &Type| match of {

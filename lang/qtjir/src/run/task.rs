@@ -170,7 +170,7 @@ impl<'e, 'c> TaskState<'e, 'c> {
         }
         self.account.allocate((len as usize + 1) * 8)?;
         self.ops += 1;
-        Ok(self.heap.allocate(len as usize))
+        self.heap.allocate(len as usize).ok_or(Trap::NoMemory)
     }
 
     /// Prints a line.

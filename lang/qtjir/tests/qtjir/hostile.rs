@@ -2,7 +2,7 @@
 
 use super::support::{program, summing};
 use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
-use mainspring_qtjir::Quiet;
+use mainspring_qtjir::{Limits, Quiet};
 
 /// Runs an attack beside a neighbour, and gives how the attack ended.
 fn attack(text: &str, budget: Budget) -> Result<String, TaskError> {
@@ -56,6 +56,18 @@ fn one_huge_allocation_is_refused() {
     let text = "fn @main() -> unit {\nb0:\n  %1: i64 = Int 1000000000000\n  %2: slice<i64> = Slice_New i64, %1\n  Return\n}";
     let said = attack(text, BUDGET).unwrap();
     assert!(said.starts_with("4:3: memory budget exhausted"), "{said}");
+}
+
+/// A budget that is larger than the host's memory is no way to end the process.
+#[test]
+fn an_allocation_that_the_host_has_no_memory_for_traps() {
+    let text =
+        "profile core\nfn @main(%0: i64) -> unit {\nb0:\n  %1: slice<i64> = Slice_New i64, %0\n  Return\n}";
+    let run = |words: u64| program(text).run_alone("main", &[words], Limits::MAX, &Quiet);
+    let fault = run((1 << 40) - 1).unwrap_err();
+    assert_eq!(fault.to_string(), "4:3: the host has no memory left; allocate less (in main)");
+    assert_eq!(run(1 << 40).unwrap_err().to_string(), "4:3: a size of 1099511627776 (in main)");
+    run(1000).unwrap();
 }
 
 #[test]
