@@ -95,7 +95,10 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All mistakes that were found, in the order of the file. There is at least one.
+/// So many letters of a line are shown, around the mistake.
+const MOST_SHOWN: usize = 120;
+
+/// The mistakes that were found, in the order of the file, up to 32. There is at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
@@ -107,9 +110,12 @@ impl Diagnostics {
         for mistake in &self.0 {
             out.push_str(&format!("{file}:{}: error: {}\n", mistake.pos, mistake.message));
             if let Some(line) = lines.get((mistake.pos.line as usize).wrapping_sub(1)) {
+                let before = (mistake.pos.column as usize).saturating_sub(1);
+                let hidden = before.saturating_sub(MOST_SHOWN / 2);
+                let line: String = line.chars().skip(hidden).take(MOST_SHOWN).collect();
                 let blank: String = line
                     .chars()
-                    .take((mistake.pos.column as usize).saturating_sub(1))
+                    .take(before - hidden)
                     .map(|character| if character == '\t' { '\t' } else { ' ' })
                     .collect();
                 out.push_str(&format!("    {line}\n    {blank}^\n"));

@@ -6,11 +6,16 @@ use mainspring_qtjir::Pos;
 /// A longer file is refused.
 pub const MAX_SOURCE_BYTES: usize = 1 << 20;
 
+/// A longer name is refused: each task of a function, and each place where it can trap, repeats the function's name.
+const MAX_NAME_BYTES: usize = 255;
+
 /// A word of the language.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     Name(String),
     Int(i64),
+    /// 9223372036854775808, which fits with a `-` before it.
+    Least,
     Float(f64),
     Text(String),
     /// An operator or a mark.
@@ -96,6 +101,10 @@ impl<'a> Lexer<'a> {
         let Some(first) = self.rest.chars().next() else { return Ok(Token::End) };
         if first.is_ascii_alphabetic() || first == '_' {
             let name = self.take(|character| character.is_ascii_alphanumeric() || character == '_');
+            if name.len() > MAX_NAME_BYTES {
+                let message = format!("a name of more than {MAX_NAME_BYTES} letters");
+                return Err(Diagnostic::new(Code::TooLarge, pos, message).help("choose a shorter one"));
+            }
             return Ok(Token::Name(name.to_owned()));
         }
         if first.is_ascii_digit() {
@@ -148,7 +157,11 @@ impl<'a> Lexer<'a> {
         if is_float {
             return text.parse().map(Token::Float).map_err(|_| bad(&text));
         }
-        text.parse().map(Token::Int).map_err(|_| bad(&text))
+        match text.parse::<u64>() {
+            Ok(number) if number == i64::MIN.unsigned_abs() => Ok(Token::Least),
+            Ok(number) => i64::try_from(number).map(Token::Int).map_err(|_| bad(&text)),
+            Err(_) => Err(bad(&text)),
+        }
     }
 
     fn text(&mut self) -> Result<Token, Diagnostic> {

@@ -15,7 +15,7 @@ pub(crate) const MAX_DEPTH: usize = 96;
 /// An expression is at most this high.
 const MAX_HEIGHT: u16 = 128;
 /// Names that mean something to the language.
-const KEYWORDS: [&str; 29] = [
+pub(crate) const KEYWORDS: [&str; 29] = [
     "fn", "async", "struct", "error", "let", "var", "if", "else", "while", "for", "in", "break", "continue",
     "return", "fail", "yield", "cancel", "nursery", "catch", "try", "spawn", "await", "with", "and", "or",
     "not", "true", "false", "make",
@@ -60,6 +60,7 @@ impl Parser<'_> {
         match self.peek() {
             Token::Name(name) => format!("`{name}`"),
             Token::Int(value) => format!("`{value}`"),
+            Token::Least => format!("`{}`", i64::MIN.unsigned_abs()),
             Token::Float(value) => format!("`{value}`"),
             Token::Text(_) => "a text".to_owned(),
             Token::Mark(mark) => format!("`{mark}`"),

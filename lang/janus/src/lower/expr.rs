@@ -178,9 +178,11 @@ impl FnLower<'_> {
     }
 
     fn negated(&mut self, inner: &Expr, pos: Pos) -> Lowered<Val> {
-        // A literal, so that the least integer can be written.
-        if let ExprKind::Int(value) = inner.kind {
-            return Ok(Val::of(self.int(value.wrapping_neg(), pos), Type::I64));
+        // A literal. The least integer has no opposite: that traps when it is computed.
+        if let ExprKind::Int(value) = inner.kind
+            && let Some(value) = value.checked_neg()
+        {
+            return Ok(Val::of(self.int(value, pos), Type::I64));
         }
         let (value, ty) = self.value(inner)?;
         match ty {
@@ -322,6 +324,9 @@ impl FnLower<'_> {
         if !element.can_be_sent() {
             let message = format!("a list does not hold {}", self.unit.type_name(&element));
             return Err(Diagnostic::new(Code::Mismatch, pos, message).help("give each task a name"));
+        }
+        if element.is_capability() {
+            return Err(self.unit.forged(&element, pos));
         }
         let mut values = vec![first];
         for item in rest {

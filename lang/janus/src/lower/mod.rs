@@ -12,10 +12,14 @@ use crate::ast::{File, Func, TypeExpr, TypeKind};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use mainspring::Profile;
 use mainspring_qtjir::{
-    Block, BlockId, Function, Instr, Module, Op, Pos, StructDef, Target, Terminator, Type, Value,
+    Block, BlockId, Function, Instr, MAX_FUNCTIONS, MAX_PARAMS, Module, Op, Pos, StructDef, Target,
+    Terminator, Type, Value,
 };
 use scope::{Loop, Var};
 use std::collections::HashMap;
+
+/// So many mistakes of a file are listed. To find what a name should have been takes a look at all others.
+const MOST_MISTAKES: usize = 32;
 
 type Lowered<T = ()> = Result<T, Diagnostic>;
 
@@ -69,6 +73,12 @@ pub(crate) fn lower(file: &File) -> Result<Module, Diagnostics> {
             Ok(lowered) => functions.extend(lowered),
             Err(mistake) => mistakes.push(mistake),
         }
+        if functions.len() > MAX_FUNCTIONS {
+            mistakes.push(too_many("functions and blocks of tasks", func.name.pos));
+        }
+        if mistakes.len() >= MOST_MISTAKES || functions.len() > MAX_FUNCTIONS {
+            break;
+        }
     }
     if !mistakes.is_empty() {
         return Err(Diagnostics(mistakes));
@@ -82,7 +92,30 @@ pub(crate) fn lower(file: &File) -> Result<Module, Diagnostics> {
     }
 }
 
+fn too_many(what: &str, pos: Pos) -> Diagnostic {
+    Diagnostic::new(Code::TooLarge, pos, format!("too many {what}")).help("split it")
+}
+
+/// Refuses a file with more names than are looked through for each of them.
+fn bounded(file: &File) -> Lowered {
+    let structs = file.structs.iter().map(|structure| &structure.name).nth(MAX_FUNCTIONS);
+    let fields = file.structs.iter().find_map(|structure| structure.fields.get(MAX_PARAMS));
+    let params = file.functions.iter().find_map(|func| func.params.get(MAX_PARAMS));
+    let first = [
+        ("errors", file.errors.get(MAX_FUNCTIONS)),
+        ("structs", structs),
+        ("functions", file.functions.iter().map(|func| &func.name).nth(MAX_FUNCTIONS)),
+        ("fields", fields.map(|(name, _)| name)),
+        ("parameters", params.map(|(name, _)| name)),
+    ];
+    match first.into_iter().find_map(|(what, name)| Some((what, name?))) {
+        Some((what, name)) => Err(too_many(what, name.pos)),
+        None => Ok(()),
+    }
+}
+
 fn declare(file: &File) -> Result<Unit, Diagnostic> {
+    bounded(file)?;
     let mut module = Module::new(file.profile);
     module.yield_interval = file.interval;
     for error in &file.errors {
@@ -120,6 +153,11 @@ fn declare(file: &File) -> Result<Unit, Diagnostic> {
     Ok(unit)
 }
 
+/// The names of types and functions that the language has.
+pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+    BUILTIN_TYPES.into_iter().chain(names::BUILTINS)
+}
+
 const BUILTIN_TYPES: [&str; 7] = ["i64", "int", "f64", "float", "bool", "CapSpawn", "CapBudget"];
 
 fn twice(name: &str, pos: Pos) -> Diagnostic {
@@ -130,7 +168,13 @@ fn twice(name: &str, pos: Pos) -> Diagnostic {
 impl Unit {
     fn of_type(&self, of: &TypeExpr) -> Lowered<Type> {
         let made = match &of.kind {
-            TypeKind::Slice(inner) => Type::Slice(Box::new(self.of_type(inner)?)),
+            TypeKind::Slice(inner) => {
+                let element = self.of_type(inner)?;
+                if element.is_capability() {
+                    return Err(self.forged(&element, of.pos));
+                }
+                Type::Slice(Box::new(element))
+            }
             TypeKind::Chan(inner) => Type::Chan(Box::new(self.of_type(inner)?)),
             TypeKind::Name(name) => match name.as_str() {
                 "i64" | "int" => Type::I64,
@@ -159,6 +203,12 @@ impl Unit {
             );
         }
         Ok(made)
+    }
+
+    /// A new slice is all zeros, which would be capabilities that nobody granted.
+    fn forged(&self, element: &Type, pos: Pos) -> Diagnostic {
+        let message = format!("a slice does not hold a {}", self.type_name(element));
+        Diagnostic::new(Code::NotPermitted, pos, message).help("hand it on as a parameter, or in a struct")
     }
 
     /// A type as the program writes it.

@@ -232,10 +232,8 @@ impl FnLower<'_> {
         }
         let params = self.function.blocks[exit].params.clone();
         self.set_values(&assigned, &params);
-        // An exit that nothing leads to belongs to a loop without end.
-        let is_left = self
-            .function
-            .blocks
+        // An exit that nothing leads to belongs to a loop without end. What leads there is not older than the loop.
+        let is_left = self.function.blocks[header..]
             .iter()
             .any(|block| block.end.targets().iter().any(|target| target.block.0 as usize == exit));
         self.at = is_left.then_some(exit);

@@ -1,11 +1,11 @@
 //! Nurseries, tasks, asynchronous calls and channels.
 
 use super::scope::Var;
-use super::{FnLower, Lowered, Ty, Val, names};
+use super::{FnLower, Lowered, Ty, Val, names, too_many};
 use crate::ast::{Body, Expr, Named, SpawnWhat};
 use crate::diagnostic::{Code, Diagnostic};
 use mainspring::Profile;
-use mainspring_qtjir::{Op, Pos, Tenancy, Terminator, Type, Value};
+use mainspring_qtjir::{MAX_FUNCTIONS, Op, Pos, Tenancy, Terminator, Type, Value};
 
 /// The parts of a budget, in the order of the operands of `Task_Create`.
 const AMOUNTS: [&str; 5] = ["ops", "memory", "spawn_count", "channel_ops", "syscalls"];
@@ -168,6 +168,9 @@ impl FnLower<'_> {
 
     /// Makes a function of a block. Its parameters are copies of the variables that the block uses.
     fn task_block(&mut self, body: &Body, pos: Pos) -> Lowered<(String, Vec<Value>)> {
+        if self.made.len() >= MAX_FUNCTIONS {
+            return Err(too_many("blocks of tasks", pos));
+        }
         let used = names::used(body);
         let is_used = |var: &Var| {
             let by_name = used.names.contains(&var.name);

@@ -115,6 +115,10 @@ impl Parser<'_> {
         let pos = self.pos();
         self.refuse_in_core()?;
         if self.takes("-") {
+            if *self.peek() == Token::Least {
+                self.next += 1;
+                return self.node(pos, ExprKind::Int(i64::MIN), &[]);
+            }
             let inner = self.deeper(|this| this.prefixed(structs))?;
             return self.unary_node(pos, inner, ExprKind::Neg);
         }
@@ -267,6 +271,12 @@ impl Parser<'_> {
             self.mark(".")?;
             let name = self.name("the name of an error")?;
             return self.node(pos, ExprKind::ErrorName(name.name), &[]);
+        }
+        if *self.peek() == Token::Least {
+            let mistake = self.expected::<Expr>("an expression");
+            return mistake.map_err(|mistake| {
+                mistake.help("integers have 64 bits; this one fits with a `-` before it")
+            });
         }
         let name = self.name("an expression")?;
         if self.is_mark("(") && self.continues() {

@@ -2,9 +2,19 @@
 
 mod loops;
 mod tasks;
+mod values;
 
 pub use loops::random_loops;
 pub use tasks::random_tasks;
+pub use values::random_values;
+
+/// All words that mean something to the language.
+pub fn words() -> Vec<&'static str> {
+    let mut words = vec!["chan"];
+    words.extend(crate::parser::KEYWORDS);
+    words.extend(crate::lower::words());
+    words
+}
 
 /// A source of numbers. The same seed gives the same ones.
 #[derive(Clone, Debug)]

@@ -116,3 +116,65 @@ fn depth_and_length_are_bounded() {
     let many = format!("fn f() {{ {} }}", "print(1); ".repeat(60_000));
     let _ = compile(&many);
 }
+
+/// As many of something as a file has room for.
+fn full(begin: &str, end: &str, part: impl Fn(usize) -> String) -> String {
+    let mut source = begin.to_owned();
+    let most = mainspring_janus::MAX_SOURCE_BYTES - end.len();
+    for number in 0.. {
+        let part = part(number);
+        if source.len() + part.len() > most {
+            break;
+        }
+        source.push_str(&part);
+    }
+    source + end
+}
+
+/// The largest files of one thing: each would take minutes, or more memory than a host has, if what is looked at for one of them grew with their
+/// number.
+#[test]
+fn the_largest_files_are_compiled_or_refused_with_few_words() {
+    let deep =
+        |part: &str| format!("fn f(c: bool, a: i64) {{ {}", format!("if c {{ {part} }} ").repeat(5000));
+    let args = vec!["a"; 60].join(",");
+    let long = "x".repeat(300_000);
+    let files = [
+        ("loops", full("fn f(c: bool) { ", "}", |_| "while c { } ".to_owned())),
+        ("mistakes", full("", "", |number| format!("fn a{number}() {{ b{number}() }} "))),
+        ("mistakes of one name", full("fn f() { ", "}", |number| format!("spawn {{ b{number}() }} "))),
+        ("errors", full("error z", "", |number| format!(",e{number}"))),
+        ("structs", full("", "", |number| format!("struct s{number} {{ }} "))),
+        ("fields", full("struct s { ", "}", |number| format!("f{number}: i64,"))),
+        ("parameters", full("fn f(z: i64", ") { }", |number| format!(",p{number}: i64"))),
+        ("functions", full("", "", |number| format!("fn f{number}() {{ }} "))),
+        ("tasks", full("fn f(q: i64) { nursery { ", "} }", |_| "spawn { } ".to_owned())),
+        (
+            "tasks of a long name",
+            full(&format!("fn {long}() {{ nursery {{ "), "} }", |_| "spawn { } ".to_owned()),
+        ),
+        ("uses far below", full(&deep(""), "}", |_| format!("g({args})\n"))),
+        ("variables", full("fn f(c: bool) { ", "}", |number| format!("let v{number}=1;if c {{ }} "))),
+        ("text", full("fn f() { print(\"", "\") }", |_| "é".to_owned())),
+    ];
+    let g =
+        format!("\nfn g({}) {{ }}", (0..60).map(|at| format!("a{at}: i64")).collect::<Vec<_>>().join(","));
+    for (what, source) in files {
+        let source = match what {
+            "uses far below" => source[..source.len() / 2].rsplit_once("\n").unwrap().0.to_owned() + "}" + &g,
+            _ => source,
+        };
+        match compile(&source) {
+            Ok(module) => drop(Program::compile(module).expect("what compiles verifies")),
+            Err(mistakes) => {
+                assert!(mistakes.0.len() <= 32, "{what}: {} mistakes", mistakes.0.len());
+                let shown = mistakes.render("f", &source);
+                assert!(shown.len() < 32 * 1000, "{what}: {} bytes are shown", shown.len());
+            }
+        }
+    }
+    let few = compile(&full("error z", "", |number| format!(",e{number}"))).unwrap_err();
+    assert!(few.to_string().contains("too many errors"), "{few}");
+    let few = compile(&format!("fn {long}() {{ }}")).unwrap_err();
+    assert!(few.to_string().contains("a name of more than 255 letters"), "{few}");
+}

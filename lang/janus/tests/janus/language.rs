@@ -20,6 +20,24 @@ fn numbers() {
 }
 
 #[test]
+fn the_least_integer_is_written_with_its_sign_and_has_no_opposite() {
+    assert_eq!(gives("fn main() -> i64 { return -9223372036854775808 }"), i64::MIN);
+    assert_eq!(gives("fn main() -> i64 { return 0x8000000000000000 }"), i64::MIN);
+    for opposite in ["- -9223372036854775808", "-(-9223372036854775808)", "-0x8000000000000000"] {
+        let fault = alone(&format!("fn main() -> i64 {{ return {opposite} }}")).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Trap(Trap::Overflow), "{opposite}");
+    }
+    for (bad, says) in [
+        ("9223372036854775808", "found `9223372036854775808`; integers have 64 bits"),
+        ("1 - 9223372036854775808", "found `9223372036854775808`"),
+        ("-9223372036854775809", "`9223372036854775809` is no number"),
+    ] {
+        let mistakes = mainspring_janus::compile(&format!("fn f() -> i64 {{ return {bad} }}")).unwrap_err();
+        assert!(mistakes.to_string().contains(says), "{mistakes}");
+    }
+}
+
+#[test]
 fn conditions() {
     let f = "fn f(x: i64) -> i64 { if x < 0 { return -1 } else if x == 0 { return 0 } else { return 1 } }\n";
     assert_eq!(gives(&format!("{f}fn main() -> i64 {{ return f(-5) * 100 + f(0) * 10 + f(9) }}")), -99);

@@ -1,6 +1,7 @@
 //! The Janus subset: what compiles, what it does, and what is said about what does not.
 
 mod diagnostics;
+mod editors;
 mod end_to_end;
 mod examples;
 mod fuzz;

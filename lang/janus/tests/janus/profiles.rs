@@ -79,6 +79,26 @@ fn main(cap: CapSpawn) -> i64 { var x = 0
     assert!(fault.to_string().contains("CapSpawn"), "{fault}");
 }
 
+/// What a new slice holds was granted by nobody, and neither was what never came out of a channel.
+#[test]
+fn a_capability_is_not_made_out_of_nothing() {
+    let forged = |body: &str| {
+        format!(
+            "{{.profile: sovereign.}}\nfn f() {{ }}\nfn g(cap: CapSpawn) {{ nursery {{ spawn f() }} }}\nfn main() {{ {body} }}"
+        )
+    };
+    for body in [
+        "g(make([]CapSpawn, 1)[0])",
+        "let all = make([][]CapSpawn, 1)\n g(all[0][0])",
+        "let c = make(chan CapSpawn, 1)\n c.close()\n g(c.recv())",
+    ] {
+        let refused = mistake(&forged(body));
+        assert!(matches!(refused.code, Code::NotPermitted | Code::Unhandled), "{body}: {refused}");
+    }
+    let list = "{.profile: sovereign.}\nfn f(cap: CapBudget) { let all = [cap] }";
+    assert_eq!(mistake(list).message, "a slice does not hold a CapBudget");
+}
+
 //= SCHED:10.2.4
 #[test]
 fn in_sovereign_a_budget_of_ones_own_needs_a_capability() {
