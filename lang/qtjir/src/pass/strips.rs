@@ -3,10 +3,13 @@
 //! A loop that counts up by one to a bound that does not change, and ends nowhere else, becomes two: the outer one pays for as
 //! many turns as are left, at most an interval, and the inner one runs them without any check. A trap in a strip forfeits what
 //! was paid for its other turns.
+//!
+//! A loop that is never longer than an interval pays as a whole where it is entered, and stays as it is otherwise. If it is not longer with
+//! all turns of the loops in it either, these pay without a check.
 
-use super::Dominators;
 use super::checks::ways_back;
 use super::unroll::charged;
+use super::{Dominators, reverse_postorder};
 use crate::ir::{Binary, Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -15,16 +18,38 @@ const MOST_TURNS: u32 = 1024;
 /// A function with more blocks is left as it is: each loop is looked for anew.
 const MOST_BLOCKS: usize = 2048;
 
-/// Turns counted loops into strips of at most `interval` turns, and at most [`MOST_TURNS`].
+/// Lets counted loops pay before they run: in strips of at most `interval` turns, and of at most [`MOST_TURNS`].
 pub fn strip_mine(function: &mut Function, interval: u32) {
     let interval = interval.min(MOST_TURNS);
     if function.blocks.len() > MOST_BLOCKS {
         return;
     }
+    let (mut lows, mut short) = (HashMap::new(), Short::default());
     // Each loop changes the blocks, so the next one is looked for afterwards. A loop that was changed is no candidate again.
     while let Some(counted) = find(function) {
-        split(function, &counted, interval);
+        let low = counted.low(&lows);
+        match (low, counted.turns(low, interval)) {
+            (Some(low), Some(turns)) => {
+                lows.insert(function.blocks[counted.header].params[counted.counter], low);
+                short.turns.insert(counted.header, turns);
+                short.payments.insert(pay_as_a_whole(function, &counted));
+            }
+            (low, _) => {
+                let index = split(function, &counted, interval);
+                lows.extend(low.map(|low| (index, low)));
+            }
+        }
     }
+    drop_checks(function, &short, interval);
+}
+
+/// The loops that are never longer than an interval.
+#[derive(Default)]
+struct Short {
+    /// How many turns each of them makes at most, by its header.
+    turns: HashMap<usize, u32>,
+    /// The blocks where they pay.
+    payments: HashSet<usize>,
 }
 
 /// A loop that counts.
@@ -34,20 +59,58 @@ struct Counted {
     /// Which parameter of the header counts.
     counter: usize,
     bound: Value,
+    /// The bound, if it is a constant.
+    constant: Option<i64>,
+    /// What the counter begins with, on each way into the loop.
+    begins: Vec<Begin>,
     /// The blocks of the loop but for the header.
     body: HashSet<usize>,
 }
 
+/// A value, and what is added to it; or only a number.
+type Begin = (Option<Value>, i64);
+
+impl Counted {
+    /// The least number that the counter begins with, if that is known. `lows` are those of the counters around it.
+    fn low(&self, lows: &HashMap<Value, i64>) -> Option<i64> {
+        let lows = self.begins.iter().map(|(value, more)| match value {
+            Some(value) => lows.get(value)?.checked_add(*more),
+            None => Some(*more),
+        });
+        lows.collect::<Option<Vec<i64>>>()?.into_iter().min()
+    }
+
+    /// How many turns it makes at most, if those are no more than `most`.
+    fn turns(&self, low: Option<i64>, most: u32) -> Option<u32> {
+        // With a bound below zero the difference might not fit.
+        let bound = self.constant.filter(|bound| *bound >= 0)?;
+        let turns = u32::try_from(bound.checked_sub(low?)?.max(0)).ok()?;
+        (turns <= most).then_some(turns)
+    }
+}
+
+/// The bound of a loop and how many turns it makes, if it always makes the same number, up to [`MOST_TURNS`].
+pub(super) fn fixed_turns(function: &Function, header: usize, latch: usize) -> Option<(i64, u32)> {
+    let counted = counted(function, &homes(function), header, latch)?;
+    let (first, others) = counted.begins.split_first()?;
+    let (None, begin) = *first else { return None };
+    let turns = counted.turns(Some(begin), MOST_TURNS)?;
+    others.iter().all(|other| other == first).then_some((counted.constant?, turns))
+}
+
+/// The outermost loop that counts and was not changed.
 fn find(function: &Function) -> Option<Counted> {
     let tree = Dominators::of(function);
     let homes = homes(function);
-    let ways = ways_back(function);
-    ways.iter().find_map(|&(latch, way)| {
-        let header = function.blocks[latch].end.targets()[way].block.0 as usize;
-        let ways_to_header = ways
-            .iter()
-            .filter(|&&(from, way)| function.blocks[from].end.targets()[way].block.0 as usize == header);
-        if ways_to_header.count() != 1 || !tree.dominates(header, latch) {
+    let mut rank = vec![0; function.blocks.len()];
+    reverse_postorder(function).into_iter().enumerate().for_each(|(at, block)| rank[block] = at);
+    let to = |&(from, way): &(usize, usize)| function.blocks[from].end.targets()[way].block.0 as usize;
+    let mut ways = ways_back(function);
+    ways.sort_by_key(|way| rank[to(way)]);
+    ways.iter().find_map(|way| {
+        let (latch, header) = (way.0, to(way));
+        let is_only = ways.iter().filter(|other| to(other) == header).count() == 1;
+        if !charged(&function.blocks[latch]) || !is_only || !tree.dominates(header, latch) {
             return None;
         }
         counted(function, &homes, header, latch)
@@ -77,7 +140,7 @@ fn counted(
     let Terminator::Branch(condition, inside, _) = &head.end else { return None };
     let (compare, constants) = head.instrs.split_last()?;
     let Op::Binary(Binary::Lt, index, bound) = compare.op else { return None };
-    if !charged(last) || compare.results != [*condition] || *function.type_of(index) != Type::I64 {
+    if compare.results != [*condition] || *function.type_of(index) != Type::I64 {
         return None;
     }
     let body = blocks_between(function, header, latch)?;
@@ -95,13 +158,58 @@ fn counted(
             && targets.iter().all(|to| to.block.0 as usize == header || body.contains(&(to.block.0 as usize)))
     });
     let ok = fixed && bound_is_fixed && ends_alone && body.contains(&(inside.block.0 as usize));
-    (ok && steps_by_one(function, homes, *back.args.get(counter)?, index)).then_some(Counted {
+    (ok && steps_by_one(function, homes, *back.args.get(counter)?, index)).then(|| Counted {
         header,
         latch,
         counter,
         bound,
+        constant: number(function, homes, bound),
+        begins: begins(function, homes, header, latch, counter),
         body,
     })
+}
+
+fn op_of<'f>(
+    function: &'f Function,
+    homes: &HashMap<Value, (usize, Option<usize>)>,
+    value: Value,
+) -> Option<&'f Op> {
+    let (block, number) = homes.get(&value)?;
+    Some(&function.blocks[*block].instrs[(*number)?].op)
+}
+
+fn number(function: &Function, homes: &HashMap<Value, (usize, Option<usize>)>, value: Value) -> Option<i64> {
+    match op_of(function, homes, value)? {
+        Op::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// What the counter of a loop begins with on each way into the loop.
+fn begins(
+    function: &Function,
+    homes: &HashMap<Value, (usize, Option<usize>)>,
+    header: usize,
+    latch: usize,
+    counter: usize,
+) -> Vec<Begin> {
+    let outside = function.blocks.iter().enumerate().filter(|(at, _)| *at != latch);
+    let ways = outside.flat_map(|(_, block)| block.end.targets());
+    let ways = ways.filter(|target| target.block.0 as usize == header);
+    let begin = |value: Value| {
+        if let Some(number) = number(function, homes, value) {
+            return (None, number);
+        }
+        match op_of(function, homes, value) {
+            // A sum that does not fit traps.
+            Some(Op::Binary(Binary::Add, a, more)) => match number(function, homes, *more) {
+                Some(more) => (Some(*a), more),
+                None => (Some(value), 0),
+            },
+            _ => (Some(value), 0),
+        }
+    };
+    ways.map(|target| begin(target.args[counter])).collect()
 }
 
 fn steps_by_one(
@@ -110,13 +218,9 @@ fn steps_by_one(
     next: Value,
     index: Value,
 ) -> bool {
-    let op = |value: Value| {
-        let (block, number) = homes.get(&value)?;
-        Some(&function.blocks[*block].instrs[(*number)?].op)
-    };
-    match op(next) {
+    match op_of(function, homes, next) {
         Some(Op::Binary(Binary::Add | Binary::AddWrap, a, step)) => {
-            *a == index && op(*step) == Some(&Op::Int(1))
+            *a == index && number(function, homes, *step) == Some(1)
         }
         _ => false,
     }
@@ -140,8 +244,9 @@ fn blocks_between(function: &Function, header: usize, latch: usize) -> Option<Ha
     (!found.contains(&0)).then_some(found)
 }
 
-fn split(function: &mut Function, counted: &Counted, interval: u32) {
-    let Counted { header, latch, counter, bound, ref body } = *counted;
+/// Makes strips of a loop. Gives what counts in them.
+fn split(function: &mut Function, counted: &Counted, interval: u32) -> Value {
+    let Counted { header, latch, counter, bound, ref body, .. } = *counted;
     let pos = function.blocks[header].end_pos;
     let (strip_id, inner_id) =
         (BlockId(function.blocks.len() as u32), BlockId(function.blocks.len() as u32 + 1));
@@ -167,20 +272,100 @@ fn split(function: &mut Function, counted: &Counted, interval: u32) {
     }
 
     let strip_target = Target { block: strip_id, args: Vec::new() };
-    let Terminator::Branch(_, inside, _) = &mut function.blocks[header].end else { return };
+    let Terminator::Branch(_, inside, _) = &mut function.blocks[header].end else {
+        unreachable!("it counts")
+    };
     let mut inside = std::mem::replace(inside, strip_target);
     inside.args.iter_mut().for_each(rename);
 
     let (strip, stop) = strip_block(function, pos, params[counter], bound, interval, inner_id, params);
     function.blocks.push(strip);
     let again = Target { block: BlockId(header as u32), args: fresh.clone() };
-    let compare = Instr { results: vec![goes_on], op: Op::Binary(Binary::Lt, fresh[counter], stop), pos };
+    let index = fresh[counter];
+    let compare = Instr { results: vec![goes_on], op: Op::Binary(Binary::Lt, index, stop), pos };
     function.blocks.push(Block {
         params: fresh,
         instrs: vec![compare],
         end: Terminator::Branch(goes_on, inside, again),
         end_pos: pos,
     });
+    index
+}
+
+/// Lets a loop pay for all its turns where it is entered. Gives the block that pays.
+fn pay_as_a_whole(function: &mut Function, counted: &Counted) -> usize {
+    let Counted { header, latch, counter, .. } = *counted;
+    let (pos, payment) = (function.blocks[header].end_pos, function.blocks.len());
+    for block in function.blocks.iter_mut().enumerate().filter(|(at, _)| *at != latch).map(|(_, block)| block)
+    {
+        for target in block.end.targets_mut() {
+            if target.block.0 as usize == header {
+                target.block = BlockId(payment as u32);
+            }
+        }
+    }
+    let charge = &mut function.blocks[latch].instrs;
+    charge.truncate(charge.len() - 3);
+    let params = function.blocks[header].params.clone();
+    let params: Vec<Value> =
+        params.into_iter().map(|param| function.new_value(function.type_of(param).clone())).collect();
+    let (bound, left) = (function.new_value(Type::I64), function.new_value(Type::I64));
+    let instr = |results: &[Value], op| Instr { results: results.to_vec(), op, pos };
+    let instrs = vec![
+        instr(&[bound], Op::Int(counted.constant.expect("it is known"))),
+        // Below zero if there is no turn, which costs nothing.
+        instr(&[left], Op::Binary(Binary::SubWrap, bound, params[counter])),
+        instr(&[], Op::BudgetDecrement(left)),
+        instr(&[], Op::BudgetCheck),
+    ];
+    let end = Terminator::Jump(Target { block: BlockId(header as u32), args: params.clone() });
+    function.blocks.push(Block { params, instrs, end, end_pos: pos });
+    payment
+}
+
+/// Removes the checks of short loops inside of a short loop that makes at most `most` turns with all loops in it.
+fn drop_checks(function: &mut Function, short: &Short, most: u32) {
+    if short.turns.len() < 2 {
+        return;
+    }
+    let (tree, ways) = (Dominators::of(function), ways_back(function));
+    let to = |&(from, way): &(usize, usize)| function.blocks[from].end.targets()[way].block.0 as usize;
+    let mut loops: Vec<(usize, HashSet<usize>)> = Vec::new();
+    for way in &ways {
+        // A cycle with two entries is no loop, and what is in it is not known.
+        if !tree.dominates(to(way), way.0) {
+            return;
+        }
+        let Some(body) = blocks_between(function, to(way), way.0) else { return };
+        match loops.iter_mut().find(|(header, _)| *header == to(way)) {
+            Some((_, blocks)) => blocks.extend(body),
+            None => loops.push((to(way), body)),
+        }
+    }
+    // What is in a loop is smaller than it.
+    loops.sort_by_key(|(_, body)| body.len());
+    let around =
+        |inner: usize| (inner + 1..loops.len()).find(|outer| loops[*outer].1.contains(&loops[inner].0));
+    // The turns of a loop, and of those in each of its turns: none if they are not known.
+    let (mut turns, mut inside) = (Vec::new(), vec![Some(1u32); loops.len()]);
+    for (at, (header, _)) in loops.iter().enumerate() {
+        let own = short.turns.get(header).copied();
+        let all = own.zip(inside[at]).and_then(|(own, inside)| own.checked_mul(inside));
+        if let Some(outer) = around(at) {
+            inside[outer] = inside[outer].zip(all).and_then(|(sum, all)| sum.checked_add(all));
+        }
+        turns.push(all.filter(|all| *all <= most));
+    }
+    let quiet: HashSet<usize> = loops
+        .iter()
+        .zip(&turns)
+        .filter(|(_, turns)| turns.is_some())
+        .flat_map(|((_, body), _)| body)
+        .copied()
+        .collect();
+    for &payment in short.payments.intersection(&quiet) {
+        function.blocks[payment].instrs.retain(|instr| instr.op != Op::BudgetCheck);
+    }
 }
 
 /// Pays for the next strip. Gives the block, and where the strip ends.

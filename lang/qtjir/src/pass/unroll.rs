@@ -2,10 +2,12 @@
 //!
 //! A loop without loops, calls, allocations or anything that the scheduler does is copied a few times, one copy after the other. Each
 //! copy keeps its own conditions, so that the turns are the same. A turn that was charged on the way back is charged by the last
-//! copy for all of them, and on each way out for those that came before.
+//! copy for all of them, and on each way out for those that came before. A loop that always makes a multiple of so many turns is left
+//! before a turn that would be the first of the copies, and asks in no other.
 
 use super::Dominators;
 use super::checks::ways_back;
+use super::strips::fixed_turns;
 use crate::ir::{Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -42,6 +44,8 @@ struct Small {
     /// Whether the latch charges for the turn.
     is_charged: bool,
     copies: usize,
+    /// The bound of its counter, if it always makes a multiple of so many turns.
+    whole: Option<i64>,
 }
 
 fn find(function: &Function, done: &mut HashSet<usize>) -> Option<Small> {
@@ -59,16 +63,24 @@ fn find(function: &Function, done: &mut HashSet<usize>) -> Option<Small> {
         let Some(blocks) = blocks_of(function, header, latch) else { continue };
         let inner = headers.iter().any(|other| *other != header && blocks.contains(other));
         let instrs: Vec<&Instr> = blocks.iter().flat_map(|at| &function.blocks[*at].instrs).collect();
-        let copies = COPIES.iter().find(|(most, _)| instrs.len() <= *most).map(|(_, copies)| *copies);
+        let is_charged = charged(&function.blocks[latch]);
+        // Without its charge, so that code without checks has the same copies.
+        let count = instrs.len() - if is_charged { 3 } else { 0 };
+        let copies = COPIES.iter().find(|(most, _)| count <= *most).map(|(_, copies)| *copies);
         let (Some(copies), false) = (copies, inner) else { continue };
         let quiet = |op: &Op| {
             let calls = matches!(op, Op::Call(..) | Op::SliceNew(..) | Op::StructNew(..) | Op::Print(_));
             !op.needs_scheduler() && !calls && !matches!(op, Op::PrintText(_))
         };
-        let is_charged = charged(&function.blocks[latch]);
         let checks = instrs.iter().filter(|instr| instr.op == Op::BudgetCheck).count();
         if instrs.iter().all(|instr| quiet(&instr.op)) && checks == usize::from(is_charged) {
-            return Some(Small { header, latch, blocks, is_charged, copies });
+            // Copies that ask nothing are smaller, so that there may be twice as many.
+            let fixed = fixed_turns(function, header, latch).and_then(|(bound, turns)| {
+                let divides = |copies: &usize| (turns as usize).is_multiple_of(*copies);
+                Some((bound, (copies..=2 * copies).rev().find(divides)?))
+            });
+            let (whole, copies) = fixed.map_or((None, copies), |(bound, copies)| (Some(bound), copies));
+            return Some(Small { header, latch, blocks, is_charged, copies, whole });
         }
     }
     None
@@ -153,7 +165,7 @@ fn rename(block: &mut Block, renamed: &HashMap<Value, Value>) {
 }
 
 fn copy(function: &mut Function, small: &Small) {
-    let Small { header, latch, ref blocks, is_charged, copies } = *small;
+    let Small { header, latch, ref blocks, is_charged, copies, whole } = *small;
     let original: Vec<Block> = blocks.iter().map(|at| function.blocks[*at].clone()).collect();
     let pos = function.blocks[latch].end_pos;
     let place = |at: usize, of: usize| blocks.iter().position(|block| *block == at).map(|number| of + number);
@@ -175,6 +187,9 @@ fn copy(function: &mut Function, small: &Small) {
             rename(&mut copy, &renamed);
             if at == 0 {
                 copy.params.clear();
+                if let (Terminator::Branch(_, inside, _), Some(_)) = (&copy.end, whole) {
+                    copy.end = Terminator::Jump(inside.clone());
+                }
             }
             copy.params.iter_mut().for_each(|param| *param = renamed[param]);
             copy.instrs
@@ -207,6 +222,20 @@ fn copy(function: &mut Function, small: &Small) {
     if is_charged {
         charge(function, last_latch, copies, pos, true);
     }
+    if let Some(bound) = whole {
+        tighten(function, header, bound - (copies as i64 - 1));
+    }
+}
+
+/// Lets a loop that counts end at another bound. It says the same of the first of several turns that are always made together, and tells
+/// what reads the program that the counter is below the old bound in all of them.
+fn tighten(function: &mut Function, header: usize, bound: i64) {
+    let value = function.new_value(Type::I64);
+    let instrs = &mut function.blocks[header].instrs;
+    let Some(compare) = instrs.pop() else { return };
+    let Op::Binary(op, index, _) = compare.op else { unreachable!("it counts") };
+    instrs.push(Instr { results: vec![value], op: Op::Int(bound), pos: compare.pos });
+    instrs.push(Instr { op: Op::Binary(op, index, value), ..compare });
 }
 
 fn defined_in(blocks: &[Block]) -> Vec<Value> {

@@ -67,6 +67,77 @@ fn a_loop_that_knows_its_length_pays_in_strips() {
     }
 }
 
+/// For each of `n` turns: the pairs of five.
+const PAIRS: &str = "profile core
+fn @pairs(%0: i64) -> i64 {
+b0:
+  %1: i64 = Int 0
+  Jump b1(%0, %1)
+b1(%2: i64, %3: i64):
+  %4: i64 = Int 0
+  %5: bool = Gt %2, %4
+  Branch %5, b2, b9
+b2:
+  Jump b3(%4, %3)
+b3(%7: i64, %8: i64):
+  %9: i64 = Int FIVE
+  %10: bool = Lt %7, %9
+  Branch %10, b4, b8
+b4:
+  %11: i64 = Int 1
+  %12: i64 = Add %7, %11
+  Jump b5(%12, %8)
+b5(%13: i64, %14: i64):
+  %15: i64 = Int FIVE
+  %16: bool = Lt %13, %15
+  Branch %16, b6, b7
+b6:
+  %17: i64 = Int 1
+  %18: i64 = Add %14, %17
+  %19: i64 = Add_Wrap %13, %17
+  Jump b5(%19, %18)
+b7:
+  %20: i64 = Int 1
+  %21: i64 = Add_Wrap %7, %20
+  Jump b3(%21, %14)
+b8:
+  %22: i64 = Int 1
+  %23: i64 = Sub %2, %22
+  Jump b1(%23, %8)
+b9:
+  Return %3
+}
+";
+
+/// A loop that is never longer than an interval pays where it is entered, and what is in it needs no check if all of it is not longer either.
+#[test]
+fn short_loops_pay_as_a_whole() {
+    // How long the loops are, how many checks are left, and how many loops pay in strips.
+    for (five, checks, strips) in
+        [(0, 2, 0), (1, 2, 0), (5, 2, 0), (40, 3, 0), (1024, 3, 0), (1025, 3, 1), (1026, 3, 2)]
+    {
+        let module = parse(&PAIRS.replace("FIVE", &five.to_string())).unwrap();
+        let (plain, cheap) =
+            (Program::compile_plainly(module.clone()).unwrap(), Program::compile(module).unwrap());
+        let text = print(cheap.module());
+        let count = |what: &str| text.matches(what).count();
+        assert_eq!((count("Budget_Check"), count("Min_Unsigned")), (checks, strips), "{five}: {text}");
+        for turns in [0, 1, 3] {
+            let (one, other) = (run(&plain, "pairs", turns), run(&cheap, "pairs", turns));
+            let all = turns * (1 + five + five * (five - 1).max(0) / 2);
+            assert_eq!((one.value, one.ops), (other.value, other.ops), "{five}, {turns}");
+            assert_eq!(other.ops, all as u64, "{five}, {turns}");
+        }
+    }
+    // From far below, and from a number that is not known: how long these are is not known either.
+    for from in ["Int -9223372036854775808", "Add %0, %0"] {
+        let text =
+            PAIRS.replace("FIVE", "5").replace("%12: i64 = Add %7, %11", &format!("%12: i64 = {from}"));
+        let program = Program::compile(parse(&text).unwrap()).unwrap();
+        assert_eq!(print(program.module()).matches("Min_Unsigned").count(), 1, "{from}");
+    }
+}
+
 /// Nothing stops code in the middle of a strip, so that it is not the program that says how long one is.
 #[test]
 fn a_strip_is_short_whatever_interval_the_program_chose() {
