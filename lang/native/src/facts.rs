@@ -17,7 +17,7 @@ const MOST_BLOCKS: usize = 1024;
 const MOST_ROUNDS: usize = 64;
 /// How often a value's interval may grow before it goes to the next constant of the function.
 const PATIENCE: u32 = 3;
-/// How often it may before it is given up.
+/// How often it may before the end that grows is given up.
 const MOST_GROWTH: u32 = 12;
 /// How far up the dominators conditions are looked for.
 const MOST_CONDITIONS: usize = 64;
@@ -211,9 +211,13 @@ impl<'f> Ranges<'f> {
         if joined == old {
             return false;
         }
-        self.grown[at] += 1;
+        // What an instruction gives grows with what it is given, so that whatever grows for ever does so in a parameter.
+        let is_param = self.homes.get(&value).is_some_and(|(_, number)| number.is_none());
+        self.grown[at] += u32::from(is_param);
         if self.grown[at] > MOST_GROWTH {
-            joined = Interval::ALL;
+            // The end that does not grow is still the end.
+            joined.lo = if joined.lo < old.lo { i64::MIN } else { joined.lo };
+            joined.hi = if joined.hi > old.hi { i64::MAX } else { joined.hi };
         } else if self.grown[at] > PATIENCE {
             if joined.lo < old.lo {
                 let below = self.steps.partition_point(|step| *step <= joined.lo);

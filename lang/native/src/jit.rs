@@ -71,7 +71,14 @@ pub(crate) fn failed(error: impl ToString) -> NativeError {
 /// What code is made for: this processor, or any of its kind.
 pub(crate) fn target(builder: &isa::Builder, is_pic: &str) -> Result<OwnedTargetIsa, NativeError> {
     let mut flags = settings::builder();
-    for (name, value) in [("opt_level", "speed"), ("is_pic", is_pic), ("enable_verifier", "false")] {
+    // A function that ends with a call of another one needs its frame pointer.
+    let chosen = [
+        ("opt_level", "speed"),
+        ("is_pic", is_pic),
+        ("enable_verifier", "false"),
+        ("preserve_frame_pointers", "true"),
+    ];
+    for (name, value) in chosen {
         flags.set(name, value).map_err(failed)?;
     }
     builder.finish(settings::Flags::new(flags)).map_err(failed)

@@ -10,6 +10,7 @@ use crate::stop::Polling;
 use mainspring::Profile;
 use mainspring_qtjir::launch::{self, Grants, Launch};
 use mainspring_qtjir::{Output, Pos, Program, text};
+use std::env::VarError;
 use std::ffi::CStr;
 use std::io::Write;
 use std::time::Duration;
@@ -103,12 +104,23 @@ fn launch() -> Result<Launch, String> {
             Ok(value) => {
                 value.parse().map(Some).map_err(|_| format!("{name}={value} is no number of this kind"))
             }
-            Err(_) => Ok(None),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(format!("{name} is no number")),
         }
     }
     let usual = Launch::default();
-    let granted = std::env::var("JAN_GRANT").unwrap_or_default();
-    let grants = |name: &str| granted.split(',').any(|grant| grant == name);
+    let granted = match std::env::var("JAN_GRANT") {
+        Ok(granted) => granted,
+        Err(VarError::NotPresent) => String::new(),
+        Err(VarError::NotUnicode(_)) => return Err("JAN_GRANT names no capabilities".to_owned()),
+    };
+    let named = || granted.split(',').filter(|grant| !grant.is_empty());
+    if let Some(unknown) = named().find(|grant| !["spawn", "budget", "channel"].contains(grant)) {
+        return Err(format!(
+            "JAN_GRANT={granted}: there is no `{unknown}`; there are spawn, budget and channel"
+        ));
+    }
+    let grants = |name: &str| named().any(|grant| grant == name);
     Ok(Launch {
         ops: number("JAN_OPS")?.unwrap_or(usual.ops),
         memory: number("JAN_MEMORY")?.unwrap_or(usual.memory),

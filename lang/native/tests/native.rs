@@ -2,7 +2,7 @@
 
 use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
 use mainspring_janus::compile;
-use mainspring_janus::testing::{random_loops, random_program};
+use mainspring_janus::testing::{random_loops, random_program, random_values};
 use mainspring_native::{Metering, Options};
 use mainspring_qtjir::{Ended, Fault, FaultKind, Limits, Output, Program, Quiet, Trap, task_fault};
 use std::sync::Mutex;
@@ -75,6 +75,20 @@ fn random_loops_agree_on_results_traps_and_charges() {
     assert!(ended > 50 && trapped > 50, "{ended} ended, {trapped} trapped: the programs test too little");
 }
 
+/// The ends of integers, shifts of any length, floats that are no numbers, and calls with more parameters than registers.
+#[test]
+fn random_values_agree_on_results_traps_and_prints() {
+    let programs = std::env::var("MAINSPRING_PROGRAMS").ok().and_then(|count| count.parse().ok());
+    let (mut ended, mut trapped) = (0, 0);
+    for seed in 0..programs.unwrap_or(120u64) {
+        match agree(&random_values(seed), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), LIMITS) {
+            Ok(_) => ended += 1,
+            Err(_) => trapped += 1,
+        }
+    }
+    assert!(ended > 50 && trapped > 10, "{ended} ended, {trapped} trapped: the programs test too little");
+}
+
 /// A check that fails only in the last turn, or only for an argument that the compiler does not know, is made.
 #[test]
 fn a_check_that_can_fail_is_not_left_out() {
@@ -95,6 +109,11 @@ fn a_check_that_can_fail_is_not_left_out() {
         ("var i = 0\n while i < t.len { i = i + 1\n t[i] = 1 }", "index 10 of a slice of 10"),
         ("for i in 0..10 { let u = make([]i64, i)\n u[i / 2] = 1 }", "index 0 of a slice of 0"),
         ("t[n * 6148914691236517206] = 1", "the result does not fit"),
+        // What was an index before says nothing of its neighbours.
+        ("let i = n - 2000\n let a = t[i]\n t[i - 1] = a", "index -1 of a slice of 10"),
+        ("let i = n - 1991\n t[i] = 5\n t[i + 1] = t[i]", "index 10 of a slice of 10"),
+        ("let i = n - 1991\n t[i] = i + 9223372036854775807", "the result does not fit"),
+        ("let i = n - 1991\n t[i] = 1\n t[0] = i - 0x8000000000000000", "the result does not fit"),
     ];
     for (body, says) in cases {
         let source = format!(
@@ -166,6 +185,42 @@ fn each_kind_of_trap_has_its_place() {
         let fault = agree(&format!("{core}{source}"), 2, LIMITS).unwrap_err();
         assert!(fault.to_string().starts_with(says), "{source}: {fault}");
     }
+}
+
+/// Code that has read or written a word does not read it again, unless somebody may have written it since: by another name, at an index that
+/// is not known, in a call or on another way.
+#[test]
+fn a_word_that_may_have_been_written_is_read_again() {
+    let source = "{.profile: core.}
+struct Pair { a: i64, f: f64, next: []i64 }
+fn set(s: []i64, at: i64, to: i64) { s[at] = to }
+fn alter(p: Pair) { p.a = p.a + 1\n p.f = p.f * 2.0 }
+fn main(n: i64) -> i64 {
+    let s = make([]i64, 4)\n let t = s\n let rows = [s, t]
+    let p = Pair { a: 1, f: 1.5, next: s }\n let q = p
+    s[0] = 1\n print(s[0])
+    t[0] = 2\n print(s[0])
+    rows[1][0] = 3\n print(s[0])\n print(p.next[0])
+    set(t, 0, 4)\n print(s[0])
+    s[n & 3] = 5\n print(s[0])
+    s[0] = 6\n t[n & 3 | 1] = 7\n print(s[0])\n print(t[1])
+    if n > 3 { t[0] = 8 }\n print(s[0])
+    for i in 0..n { print(s[0])\n t[0] = s[0] + i }
+    print(s[0])
+    q.a = 9\n print(p.a)\n q.f = 2.5\n print(p.f)\n alter(q)\n print(p.a)\n print(p.f)
+    p.next[1] = 10\n print(s[1])\n q.next = make([]i64, 2)\n print(p.next[1])
+    var x = s[0]\n while x > 0 { s[0] = x - 1\n x = t[0] - n }
+    return s[0] * 100 + x
+}";
+    let (interpreted, compiled) = both(source);
+    let (one, other) = (alone(&interpreted, 4, LIMITS), alone(&compiled, 4, LIMITS));
+    assert_eq!(one, other);
+    let printed = [
+        "1", "2", "3", "3", "4", "5", "6", "7", "8", "8", "8", "9", "11", "14", "9", "2.5", "10", "5.0",
+        "10", "0",
+    ];
+    assert_eq!(one.1, printed);
+    assert_eq!(one.0.unwrap().value, Some((3 * 100 - 1) as u64));
 }
 
 #[test]

@@ -296,6 +296,32 @@ b0:
     }
 }
 
+/// On the stack that tasks have unless they are told otherwise: as many nurseries as can be open, and then calls as deep as they go.
+#[test]
+fn machine_code_below_many_nurseries_ends_before_its_stack_does() {
+    let values: String = (0..1100).map(|value| format!("let v{value} = 0\n")).collect();
+    let down = "fn down(n: i64) -> i64 { if n == 0 { return 0 }\n return 1 + down(n - 1) }
+fn open(n: i64) -> i64 { var got = 0\n nursery { if n > 0 { got = open(n - 1) } else { got = down(1000000) } }\n return got }";
+    let interpreted = format!(
+        "{down}\nfn main(n: i64) -> i64 {{ {values} var got = 0
+        nursery {{ if n > 0 {{ got = main(n - 1) }} else {{ got = down(1000000) }} }}\n return got }}"
+    );
+    let compiled = format!("{down}\nfn main(n: i64) -> i64 {{ return open(n) }}");
+    for (source, is_native) in [(interpreted, false), (compiled, true)] {
+        for metering in [Metering::Ops, Metering::Time] {
+            let options = Options { metering, ..Options::default() };
+            let program = Program::compile(module(&source)).unwrap();
+            let program = mainspring_native::compile(program, options).unwrap();
+            assert_eq!(program.is_native(2), is_native);
+            for open in [0, 7, 15, 16] {
+                let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+                let fault = run_on(&runtime, &program, &[open], &Quiet).unwrap_err();
+                assert!(fault.to_string().contains("calls nest too deep"), "{open} nurseries: {fault}");
+            }
+        }
+    }
+}
+
 const NEIGHBOUR: &str = "fn part(n: i64) -> i64 { var sum = 0\n for i in 0..n { sum = sum + i }\n return sum }
 fn main(n: i64) -> i64 { var sum = 0
     for i in 0..20 { nursery { let a = spawn part(n)\n let b = spawn part(n * 2)\n sum = sum + await a + await b } }

@@ -3,6 +3,8 @@
 use mainspring_native::{Metering, Options};
 use mainspring_qtjir::Program;
 use mainspring_qtjir::launch::{Launch, summary};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -112,6 +114,17 @@ fn a_linked_program_is_bounded_and_says_where_it_was_stopped() {
     assert!(code == Some(1) && said.contains("`main` takes i64"), "{said}");
     let (code, _, said) = run(&index, &["1"], &[("JAN_OPS", "many")]);
     assert!(code == Some(1) && said.contains("JAN_OPS=many"), "{said}");
+    let (code, _, said) = run(&index, &["1"], &[("JAN_GRANT", "spawn,chanel")]);
+    assert!(code == Some(1) && said.contains("there is no `chanel`"), "{said}");
+    // What is no text is no number either, and is not taken for the default.
+    let bad: &OsStr = OsStrExt::from_bytes(b"\xff");
+    for name in ["JAN_OPS", "JAN_GRANT"] {
+        let ran = Command::new(&index).arg("1").env(name, bad).output().unwrap();
+        assert!(
+            ran.status.code() == Some(1) && String::from_utf8_lossy(&ran.stderr).contains(name),
+            "{ran:?}"
+        );
+    }
 }
 
 #[test]

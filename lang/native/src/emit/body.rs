@@ -1,6 +1,6 @@
 //! The blocks of one piece of a function: control, calls, traps and the meter.
 
-use super::memory::Regions;
+use super::memory::{Regions, Seen};
 use super::{ENDS, Emitter, FAILED, STATUS_BITS, STATUS_MASK, Whole, held};
 use crate::code::{Metering, Site};
 use crate::context::{
@@ -14,7 +14,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, FuncRef, InstBuilder, MemFlagsData, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use mainspring_qtjir::pass::reverse_postorder;
-use mainspring_qtjir::{Binary, Block, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
+use mainspring_qtjir::{Binary, Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::HashMap;
 
 /// The first byte of the page that is polled: the word before is the limit of the stack.
@@ -52,6 +52,11 @@ pub(super) struct Body<'b, 'e, 'a> {
     /// Sums: what was added, and how many loops the value is in, by value.
     pub(super) origins: HashMap<Value, Origin>,
     pub(super) regions: Regions,
+    /// What was seen of memory up to here, and up to the end of each block.
+    pub(super) seen: Seen,
+    left_seen: HashMap<usize, Seen>,
+    /// The only block from which a block is entered, if there is one.
+    entered_from: Vec<Option<usize>>,
     pub(super) blocks: Vec<ir::Block>,
     pub(super) values: HashMap<Value, ir::Value>,
     context: ir::Value,
@@ -101,6 +106,11 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         let interval = emitter.program.module().interval().into();
         let order = reverse_postorder(function);
         let regions = Regions::declare(builder.func);
+        let only = |before: Vec<BlockId>| match before.as_slice() {
+            [only] => Some(only.0 as usize),
+            _ => None,
+        };
+        let entered_from = function.predecessors().into_iter().map(only).collect();
         let calls = |block: &Block| block.instrs.iter().any(|instr| matches!(instr.op, Op::Call(..)));
         let calling = (0..function.blocks.len()).filter(|at| calls(&function.blocks[*at])).collect();
         let mut body = Self {
@@ -117,6 +127,9 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
             polls: 0,
             origins: HashMap::new(),
             regions,
+            seen: Seen::default(),
+            left_seen: HashMap::new(),
+            entered_from,
             blocks,
             values: HashMap::new(),
             context,
@@ -337,14 +350,22 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
     fn block(&mut self, at: usize) {
         let block: &'e Block = &self.function.blocks[at];
         self.builder.switch_to_block(self.blocks[at]);
+        let before = self.entered_from[at].filter(|_| at != 0);
+        self.seen = before.and_then(|before| self.left_seen.get(&before)).cloned().unwrap_or_default();
         for (number, instr) in block.instrs.iter().enumerate() {
-            match instr.op {
+            match &instr.op {
                 Op::NurseryBegin => return self.begin_nursery(at),
                 Op::NurseryEnd(_) => return self.end_nursery(),
+                Op::Call(name, args)
+                    if number + 1 == block.instrs.len() && self.gives(name, instr, &block.end) =>
+                {
+                    return self.call_last(instr, name, args);
+                }
                 _ => self.instr(instr, (at, number)),
             }
         }
         self.end(at, &block.end, block.end_pos);
+        self.left_seen.insert(at, std::mem::take(&mut self.seen));
     }
 
     /// Returns, with what was counted.
@@ -520,23 +541,48 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         self.builder.def_var(self.pending, zero);
         let failed = self.read(TRAP);
         self.host_trap_if(failed, pos);
+        // Where the task goes on after a payment is out of the way too.
+        if let Some(paid) = self.builder.current_block() {
+            self.builder.set_cold_block(paid);
+        }
         self.builder.ins().jump(goes_on, &[]);
         self.builder.switch_to_block(goes_on);
     }
 
-    fn call(&mut self, instr: &Instr, name: &str, args: &[Value]) {
+    /// Whether the function gives what the call gives, and nothing else: then the words that the callee gives are its own.
+    fn gives(&self, name: &str, instr: &Instr, end: &Terminator) -> bool {
+        let callee = &self.emitter.program.module().functions[self.emitter.index[name]];
+        let is_result = matches!(end, Terminator::Return(value) if value.as_slice() == instr.results);
+        self.piece == 0 && is_result && !callee.fails
+    }
+
+    /// Ends with a call. The callee returns to the caller of this function.
+    fn call_last(&mut self, instr: &Instr, name: &str, args: &[Value]) {
+        let (function, values) = self.begin_call(instr, name, args);
+        self.builder.ins().return_call(function, &values);
+    }
+
+    /// Takes a frame for a function, and puts together what it is called with.
+    fn begin_call(&mut self, instr: &Instr, name: &str, args: &[Value]) -> (FuncRef, Vec<ir::Value>) {
         let at = self.emitter.index[name];
-        let callee = &self.emitter.program.module().functions[at];
         let function =
             self.emitter.module.declare_func_in_func(self.emitter.declared[&at], self.builder.func);
         let frame_words = self.emitter.program.frame_words(at) as i64;
-        let left = self.builder.ins().iadd_imm_s(self.left, -frame_words);
-        let deep = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, left, 0);
+        let deep = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, self.left, frame_words);
         let site = self.site(instr.pos);
         self.trap_if(deep, TRAP_STACK, site, [None, None]);
+        let left = self.builder.ins().iadd_imm_s(self.left, -frame_words);
         let pending = self.builder.use_var(self.pending);
         let mut values = vec![self.context, left, pending];
         values.extend(args.iter().map(|value| self.get(*value)));
+        (function, values)
+    }
+
+    fn call(&mut self, instr: &Instr, name: &str, args: &[Value]) {
+        self.seen.forget_words();
+        let at = self.emitter.index[name];
+        let callee = &self.emitter.program.module().functions[at];
+        let (function, values) = self.begin_call(instr, name, args);
         let call = self.builder.ins().call(function, &values);
         let [result, came] = self.builder.inst_results(call) else { unreachable!("two results") };
         let (result, came) = (*result, *came);

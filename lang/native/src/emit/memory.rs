@@ -11,6 +11,7 @@ use cranelift_codegen::ir;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, types};
 use mainspring_qtjir::{Instr, Op, Pos, Type, Value};
+use std::collections::{HashMap, HashSet};
 
 /// An index is taken apart into at most so many parts. Each may keep an address in a register while a copied loop runs: with more, the loops around
 /// it spill.
@@ -52,17 +53,67 @@ impl Regions {
         MemFlagsData::trusted().with_readonly().with_can_move().with_alias_region(Some(self.lengths))
     }
 
-    fn words(&self, of: &Type) -> MemFlagsData {
-        let region = match of {
+    fn region(&self, of: &Type) -> AliasRegion {
+        match of {
             Type::I64 => self.integers,
             Type::F64 => self.floats,
             _ => self.others,
-        };
-        MemFlagsData::trusted().with_alias_region(Some(region))
+        }
+    }
+
+    fn words(&self, of: &Type) -> MemFlagsData {
+        MemFlagsData::trusted().with_alias_region(Some(self.region(of)))
+    }
+}
+
+/// Which word of an object: the one of this number, or of this value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Number(i64),
+    Value(ir::Value),
+}
+
+/// A word of an object, and its region.
+type Word = (ir::Value, Place, AliasRegion);
+
+/// What was seen of the words of objects. It holds on every way that leads on from there, until a word is written.
+///
+/// Conserved: a word that was seen is one that its object has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    words: HashMap<Word, ir::Value>,
+    /// Numbers of words that objects have: none is below zero, and none is near the largest integer.
+    indices: HashSet<ir::Value>,
+}
+
+impl Seen {
+    /// Somebody else may have written any word.
+    pub(super) fn forget_words(&mut self) {
+        self.words.clear();
+    }
+
+    /// A word was written. Others of its region may be the same one.
+    fn write(&mut self, word: Word, value: ir::Value) {
+        self.words.retain(|(_, _, region), _| *region != word.2);
+        self.words.insert(word, value);
+    }
+
+    /// Whether the sum or difference of this and a number always fits.
+    pub(super) fn moves(&self, value: ir::Value, by: i64) -> bool {
+        self.indices.contains(&value) && by.unsigned_abs() <= 1 << 40
     }
 }
 
 impl Body<'_, '_, '_> {
+    fn word_of(&self, object: Value, index: Value, of: &Type) -> Word {
+        let place = self.constant(index).map_or_else(|| Place::Value(self.get(index)), Place::Number);
+        (self.get(object), place, self.regions.region(of))
+    }
+
+    fn field_of(&self, object: Value, field: u32, of: &Type) -> Word {
+        (self.get(object), Place::Number(field.into()), self.regions.region(of))
+    }
+
     /// The address of an object.
     fn object(&mut self, of: Value) -> ir::Value {
         let base = self.builder.use_var(self.heap);
@@ -98,15 +149,23 @@ impl Body<'_, '_, '_> {
 
     /// The address of the word before an element, and how far from it the element is. The parts of the index are added one by one,
     /// so that what does not change in a loop is added before it.
-    fn element(&mut self, slice: Value, index: Value, pos: Pos, place: (usize, usize)) -> (ir::Value, i32) {
+    fn element(
+        &mut self,
+        slice: Value,
+        index: Value,
+        pos: Pos,
+        place: (usize, usize),
+        is_there: bool,
+    ) -> (ir::Value, i32) {
         let (parts, constant) = self.parts(index);
         let index = self.get(index);
-        if !self.facts.is_safe(place) {
+        if !is_there && !self.facts.is_safe(place) {
             let len = self.length(slice);
             let outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, index, len);
             let site = self.site(pos);
             self.trap_if(outside, TRAP_BOUNDS, site, [Some(index), Some(len)]);
         }
+        self.seen.indices.insert(index);
         let mut address = self.object(slice);
         let mut add = |index: ir::Value| {
             let offset = self.builder.ins().ishl_imm_s(index, 3);
@@ -126,8 +185,15 @@ impl Body<'_, '_, '_> {
     }
 
     /// The address of an object that has this field.
-    fn filled(&mut self, of: Value, field: u32, pos: Pos, place: (usize, usize)) -> ir::Value {
-        if !self.facts.is_safe(place) {
+    fn filled(
+        &mut self,
+        of: Value,
+        field: u32,
+        pos: Pos,
+        place: (usize, usize),
+        is_there: bool,
+    ) -> ir::Value {
+        if !is_there && !self.facts.is_safe(place) {
             let len = self.length(of);
             let empty = self.builder.ins().icmp_imm_s(IntCC::UnsignedLessThanOrEqual, len, i64::from(field));
             let site = self.site(pos);
@@ -144,16 +210,18 @@ impl Body<'_, '_, '_> {
         at
     }
 
-    fn load(&mut self, result: Value, address: ir::Value, offset: i32) {
+    fn load(&mut self, result: Value, word: Word, address: ir::Value, offset: i32) {
         let of = self.function.type_of(result);
         let value = self.builder.ins().load(held(of), self.regions.words(of), address, offset);
+        self.seen.words.insert(word, value);
         self.set(result, value);
     }
 
-    fn store(&mut self, value: Value, address: ir::Value, offset: i32) {
+    fn store(&mut self, value: Value, word: Word, address: ir::Value, offset: i32) {
         let flags = self.regions.words(self.function.type_of(value));
         let value = self.get(value);
         self.builder.ins().store(flags, value, address, offset);
+        self.seen.write(word, value);
     }
 
     pub(super) fn memory(&mut self, instr: &Instr, place: (usize, usize)) {
@@ -168,12 +236,18 @@ impl Body<'_, '_, '_> {
                 self.set(instr.results[0], len);
             }
             Op::Load(slice, index) => {
-                let (address, offset) = self.element(*slice, *index, pos, place);
-                self.load(instr.results[0], address, offset);
+                let word = self.word_of(*slice, *index, self.function.type_of(instr.results[0]));
+                if let Some(value) = self.seen.words.get(&word) {
+                    return self.set(instr.results[0], *value);
+                }
+                let (address, offset) = self.element(*slice, *index, pos, place, false);
+                self.load(instr.results[0], word, address, offset);
             }
             Op::Store(slice, index, value) => {
-                let (address, offset) = self.element(*slice, *index, pos, place);
-                self.store(*value, address, offset);
+                let word = self.word_of(*slice, *index, self.function.type_of(*value));
+                let is_there = self.seen.words.contains_key(&word);
+                let (address, offset) = self.element(*slice, *index, pos, place, is_there);
+                self.store(*value, word, address, offset);
             }
             Op::StructNew(_, fields) => {
                 let len = self.int(fields.len() as i64);
@@ -181,16 +255,23 @@ impl Body<'_, '_, '_> {
                 self.set(instr.results[0], at);
                 let object = self.object(instr.results[0]);
                 for (field, value) in fields.iter().enumerate() {
-                    self.store(*value, object, 8 + field as i32 * 8);
+                    let word = self.field_of(instr.results[0], field as u32, self.function.type_of(*value));
+                    self.store(*value, word, object, 8 + field as i32 * 8);
                 }
             }
             Op::Field(of, field) => {
-                let object = self.filled(*of, *field, pos, place);
-                self.load(instr.results[0], object, 8 + *field as i32 * 8);
+                let word = self.field_of(*of, *field, self.function.type_of(instr.results[0]));
+                if let Some(value) = self.seen.words.get(&word) {
+                    return self.set(instr.results[0], *value);
+                }
+                let object = self.filled(*of, *field, pos, place, false);
+                self.load(instr.results[0], word, object, 8 + *field as i32 * 8);
             }
             Op::SetField(of, field, value) => {
-                let object = self.filled(*of, *field, pos, place);
-                self.store(*value, object, 8 + *field as i32 * 8);
+                let word = self.field_of(*of, *field, self.function.type_of(*value));
+                let is_there = self.seen.words.contains_key(&word);
+                let object = self.filled(*of, *field, pos, place, is_there);
+                self.store(*value, word, object, 8 + *field as i32 * 8);
             }
             _ => unreachable!("no operation on memory"),
         }

@@ -171,8 +171,11 @@ impl<'a> Emitter<'a> {
         })
     }
 
+    /// The signature of what generated code calls. It may end with a call of another function, and keeps no registers for its caller: most functions
+    /// that are called often call none, and have nothing to keep.
     fn signature(&self, function: &Function) -> Signature {
         let mut signature = self.module.make_signature();
+        signature.call_conv = CallConv::Tail;
         signature.params = vec![AbiParam::new(types::I64); 3];
         signature.params.extend(function.params().iter().map(|of| AbiParam::new(held(of))));
         signature.returns = vec![AbiParam::new(types::I64); 2];

@@ -42,7 +42,7 @@ impl Body<'_, '_, '_> {
             Binary::MinUnsigned if self.facts.is_safe(place) => a,
             Binary::MinUnsigned => self.builder.ins().umin(a, b),
             Binary::Div | Binary::Rem => self.divided(op, a, b, pos, place),
-            _ if self.facts.is_safe(place) => match op {
+            _ if self.facts.is_safe(place) || self.moves_index(op, a, right) => match op {
                 Binary::Add => self.builder.ins().iadd(a, b),
                 Binary::Sub => self.builder.ins().isub(a, b),
                 _ => self.builder.ins().imul(a, b),
@@ -54,6 +54,12 @@ impl Body<'_, '_, '_> {
                 result
             }
         }
+    }
+
+    /// Whether a number is added to what was the number of a word before, so that the result fits.
+    fn moves_index(&self, op: Binary, a: ir::Value, right: Value) -> bool {
+        let by = self.constant(right).filter(|_| matches!(op, Binary::Add | Binary::Sub));
+        by.is_some_and(|by| self.seen.moves(a, by))
     }
 
     /// A result, and whether it does not fit. With a constant on the right one comparison says so.

@@ -54,6 +54,7 @@ impl Body<'_, '_, '_> {
 
     /// Executes an instruction that needs the scheduler.
     pub(super) fn schedule(&mut self, instr: &Instr, place: (usize, usize)) {
+        self.seen.forget_words();
         let operands = instr.op.operands();
         for (number, operand) in operands.iter().enumerate() {
             let word = self.word(*operand);
