@@ -19,9 +19,12 @@ fn shown(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
+/// For those who write programs, and for those who compile a language.
+const PAGES: [&str; 2] = ["docs/janus.md", "docs/lang.md"];
+
 #[test]
-fn the_page_shows_what_the_commands_print() {
-    let (folder, blocks) = (Folder::new("jan-docs"), shown("docs/lang.md"));
+fn the_pages_show_what_the_commands_print() {
+    let (folder, blocks) = (Folder::new("jan-docs"), PAGES.map(shown).concat());
     assert!(blocks.len() >= 5, "{} commands", blocks.len());
     for (command, output) in blocks {
         let ran = folder.command(&command).current_dir(root()).output().unwrap();
@@ -31,12 +34,12 @@ fn the_page_shows_what_the_commands_print() {
 }
 
 #[test]
-fn the_programs_of_the_page_compile() {
-    let page = std::fs::read_to_string(root().join("docs/lang.md")).unwrap();
-    for block in page.split("```janus\n").skip(1) {
+fn the_programs_of_the_pages_compile() {
+    let pages = PAGES.map(|page| std::fs::read_to_string(root().join(page)).unwrap()).concat();
+    for block in pages.split("```janus\n").skip(1) {
         let block = block.split("```").next().unwrap();
         mainspring_janus::compile(block)
-            .unwrap_or_else(|mistakes| panic!("{}", mistakes.render("lang.md", block)));
+            .unwrap_or_else(|mistakes| panic!("{}", mistakes.render("a page", block)));
     }
 }
 
