@@ -65,7 +65,7 @@ impl Rate {
         let mut bucket = self.bucket();
         let (budget, period) = (self.budget.as_nanos(), self.period.as_nanos());
         if bucket.ends == Duration::ZERO {
-            bucket.ends = now + self.period;
+            bucket.ends = now.saturating_add(self.period);
         }
         if now >= bucket.ends {
             // Each period that has begun since brings a budget, and what is not used is gone.
@@ -136,6 +136,14 @@ mod tests {
         one.charge(MS(1));
         other.charge(MS(1));
         assert!(one.wait_from(MS(3)).is_some() && other.wait_from(MS(3)).is_some());
+    }
+
+    #[test]
+    fn a_period_without_end_has_one_budget() {
+        let rate = Rate::new(MS(1), Duration::MAX);
+        assert_eq!(rate.wait_from(MS(1)), None);
+        rate.charge(MS(2));
+        assert!(rate.wait_from(MS(3)).is_some_and(|wait| wait > Duration::from_secs(1 << 40)));
     }
 
     #[test]
