@@ -35,7 +35,8 @@ pub fn compile(source: &Path, name: &str, linking: &[&str]) -> PathBuf {
         .arg("-o")
         .arg(&program)
         .arg(format!("-L{}", folder.display()))
-        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        // Before the folders that cargo names in the environment: one of them may have an older library.
+        .arg(format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display()))
         .args(["-lmainspring_capi", "-lpthread", "-ldl", "-lm"])
         .output()
         .expect("a C compiler, as the build needs anyway");

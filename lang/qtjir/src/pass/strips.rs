@@ -185,6 +185,20 @@ fn number(function: &Function, homes: &HashMap<Value, (usize, Option<usize>)>, v
     }
 }
 
+/// What a parameter of a block is that one way alone leads to, as to the block that pays for a loop; or the value itself.
+fn came_from(function: &Function, homes: &HashMap<Value, (usize, Option<usize>)>, value: Value) -> Value {
+    let Some((home, None)) = homes.get(&value) else { return value };
+    let Some(number) = function.blocks[*home].params.iter().position(|param| *param == value) else {
+        return value;
+    };
+    let targets = function.blocks.iter().flat_map(|block| block.end.targets());
+    let mut ways = targets.filter(|target| target.block.0 as usize == *home);
+    match (ways.next(), ways.next()) {
+        (Some(way), None) => way.args[number],
+        _ => value,
+    }
+}
+
 /// What the counter of a loop begins with on each way into the loop.
 fn begins(
     function: &Function,
@@ -197,6 +211,7 @@ fn begins(
     let ways = outside.flat_map(|(_, block)| block.end.targets());
     let ways = ways.filter(|target| target.block.0 as usize == header);
     let begin = |value: Value| {
+        let value = came_from(function, homes, value);
         if let Some(number) = number(function, homes, value) {
             return (None, number);
         }

@@ -129,6 +129,15 @@ fn short_loops_pay_as_a_whole() {
             assert_eq!(other.ops, all as u64, "{five}, {turns}");
         }
     }
+    // Sixteen copies make 48 turns in three times, and ask once each time, with checks and without.
+    let text = PAIRS.replace("FIVE", "48").replace("%12: i64 = Add %7, %11", "%12: i64 = Int 0");
+    for compile in [Program::compile, Program::compile_unmetered] {
+        let program = compile(parse(&text).unwrap()).unwrap();
+        let text = print(program.module());
+        assert_eq!(text.matches("Lt").count(), 2 + 15, "{text}");
+        assert_eq!(text.matches("Branch").count(), 3, "{text}");
+        assert_eq!(run(&program, "pairs", 1).value, Some(48 * 48));
+    }
     // From far below, and from a number that is not known: how long these are is not known either.
     for from in ["Int -9223372036854775808", "Add %0, %0"] {
         let text =
