@@ -73,6 +73,13 @@ impl Donors {
         self.stack[..self.depth()].iter().flatten().copied()
     }
 
+    /// The thread whose context it is. A place that is not in use is empty.
+    #[must_use]
+    #[inline]
+    pub fn first(&self) -> Option<ThreadRef> {
+        self.stack[0]
+    }
+
     /// The thread that the context goes back to next.
     #[must_use]
     #[inline]

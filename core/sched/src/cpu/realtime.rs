@@ -136,7 +136,7 @@ impl Cpu {
             self.telemetry.realtime_overruns += u64::from(charged.missed);
             self.realtime.overran = Some(Overran {
                 seat: Seat { slot, thread },
-                owner: context.donors().iter().next().unwrap_or(thread),
+                owner: context.donors().first().unwrap_or(thread),
                 context: context.who(),
                 depleted: charged.depleted,
                 missed: charged.missed,
