@@ -18,7 +18,7 @@ const MOST_TURNS: u32 = 1024;
 /// A function with more blocks is left as it is: each loop is looked for anew.
 const MOST_BLOCKS: usize = 2048;
 
-/// Lets counted loops pay before they run: in strips of at most `interval` turns, and of at most [`MOST_TURNS`].
+/// Lets counted loops pay before they run: in strips of at most `interval` turns, and of at most `MOST_TURNS`.
 pub fn strip_mine(function: &mut Function, interval: u32) {
     let interval = interval.min(MOST_TURNS);
     if function.blocks.len() > MOST_BLOCKS {
