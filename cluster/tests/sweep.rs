@@ -44,13 +44,17 @@ fn workers_make_the_same_table_as_one_host_bit_for_bit() {
     }
 }
 
-/// kill -9 of the processes that make a worker's runs.
-fn kill_children(of: u32) {
-    let threads = std::fs::read_dir(format!("/proc/{of}/task")).expect("its threads");
+/// The processes that make a worker's runs.
+fn runners(worker: &Process) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", worker.0.id())).expect("its threads");
     let children =
         threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
-    for child in children.collect::<String>().split_whitespace() {
-        let killed = Command::new("kill").args(["-9", child]).status().expect("kill runs");
+    children.collect::<String>().split_whitespace().map(str::to_owned).collect()
+}
+
+fn kill_runners(worker: &Process) {
+    for runner in runners(worker) {
+        let killed = Command::new("kill").args(["-9", &runner]).status().expect("kill runs");
         assert!(killed.success());
     }
 }
@@ -75,6 +79,9 @@ fn killed_workers_and_servers_lose_nothing_and_count_nothing_twice() {
         until("results come", || lines() >= round * 60);
         match round % 3 {
             0 => {
+                // A worker that finds no server when it starts says so and ends. One that makes runs has found it.
+                let all_work = || workers.iter().all(|worker| !runners(worker).is_empty());
+                until("all workers make runs", || all_work() || lines() == rounds * 100);
                 server.kill();
                 server.restart();
             }
@@ -82,7 +89,7 @@ fn killed_workers_and_servers_lose_nothing_and_count_nothing_twice() {
                 workers.remove(0).kill();
                 workers.push(worker(&server));
             }
-            _ => kill_children(workers[0].0.id()),
+            _ => kill_runners(&workers[0]),
         }
     }
     let swept = finish(swept);
